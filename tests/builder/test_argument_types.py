@@ -60,7 +60,7 @@ def use(method: str, given: list[Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_method_is_given_every_kind_of_nonsense() -> None:
+def test_every_method_rejects_invalid_arguments() -> None:
     wrong = []
     for name, counts in methods().items():
         for count in counts:
@@ -94,8 +94,8 @@ SAID = {
     "mad must be given a register, got 1, 2, 3": lambda k, a: k.mad(1, 2, 3),
     "<< of 1 and -2: negative shift count": lambda k, a: k.shl(1, -2),
     "// of 1 and 0: ": lambda k, a: k.floordiv(1, 0),
-    "a shift must be by a whole number or a register": lambda k, a: k.shl(k.tid.x, 1.5),
-    "k.while_ must be given a function of its condition, got 0": lambda k, a: loop(k, 0),
+    "the shift count must be an integer or a register": lambda k, a: k.shl(k.tid.x, 1.5),
+    "the condition of k.while_ must be a function, got 0": lambda k, a: loop(k, 0),
     "a condition must be a predicate or a Python bool, got 1": lambda k, a: branch(k, 1),
     "a condition must be a predicate or a Python bool, got 'x'": (
         lambda k, a: loop(k, lambda: "x")
@@ -109,14 +109,14 @@ SAID = {
 
 
 @pytest.mark.parametrize("words", SAID)
-def test_what_was_given_and_what_is_wanted(words: str) -> None:
+def test_errors_name_the_expected_and_the_given_value(words: str) -> None:
     with pytest.raises(KernelError) as caught:
         trace(SAID[words], params={"a": "f32"}, name="f")
     assert words in caught.value.message
     assert caught.value.location is not None and caught.value.location.file == __file__
 
 
-def test_what_is_decided_while_a_kernel_is_traced() -> None:
+def test_operations_evaluated_at_trace_time() -> None:
     def body(k, x):
         for condition in (True, np.bool_(False)):
             with k.if_(condition):
@@ -137,7 +137,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_the_builder_does_not_have(name: str) -> None:
+def test_an_unknown_method_has_a_suggestion(name: str) -> None:
     def body(k):
         assert not hasattr(k, name)
         getattr(k, name)
@@ -147,7 +147,7 @@ def test_a_name_that_the_builder_does_not_have(name: str) -> None:
     assert isinstance(caught.value, KernelError) and isinstance(caught.value, AttributeError)
 
 
-def test_what_the_user_raises_stays_as_it_is() -> None:
+def test_exceptions_of_the_user_are_not_changed() -> None:
     def body(k):
         raise LookupError("mine")
 

@@ -20,7 +20,7 @@ GOLDEN = "21f1ffe56a56f38206d80bfbbd7e5c024e4ea414f6b3c7e90322f41943d6a2be"  # o
 
 @pytest.mark.parametrize(("stages", "cluster"), [(1, 1), (3, 1), (2, 2)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_bits_of_an_h200_in_every_order_of_landing(stages, cluster, seed):
+def test_the_bits_of_an_h200_in_any_order_of_completion(stages, cluster, seed):
     d = on_machine(gemm(stages, cluster).ptx, SIZE, stages, cluster, seed)
     a, b, _ = (x.astype(np.float64) for x in given(*SIZE))
     np.testing.assert_allclose(d.astype(np.float64), a @ b.T, rtol=2**-8, atol=1e-4)
@@ -28,7 +28,7 @@ def test_the_bits_of_an_h200_in_every_order_of_landing(stages, cluster, seed):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_example_on_tensors_has_these_bits_too(seed):
+def test_the_example_has_the_same_bits(seed):
     a, b, d = given(*SIZE)
     run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"](a, b, d, VmDevice(seed=seed))
     assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
@@ -57,7 +57,7 @@ MISTAKES = {
 
 
 @every_row("mistake", MISTAKES, parts=3)
-def test_a_mistake_has_a_name(mistake):
+def test_mistakes_are_reported(mistake):
     old, new, says = MISTAKES[mistake]
     ptx = gemm(2, 2).ptx
     assert old in ptx

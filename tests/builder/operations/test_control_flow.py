@@ -29,7 +29,7 @@ def test_a_loop_with_a_dynamic_bound() -> None:
     ]
 
 
-def test_static_bounds_need_no_first_test_and_may_count_down() -> None:
+def test_static_bounds_need_no_initial_test() -> None:
     def body(k):
         for i in k.range(9, 0, -3, unroll=False):
             i * i
@@ -47,7 +47,7 @@ def test_static_bounds_need_no_first_test_and_may_count_down() -> None:
     ]
 
 
-def test_an_empty_static_loop_is_left_at_once() -> None:
+def test_an_empty_static_loop_is_skipped() -> None:
     def body(k):
         for _ in k.range(0):
             k.barrier()
@@ -86,7 +86,7 @@ def test_branches() -> None:
 
 
 @pytest.mark.parametrize("decided", [True, False])
-def test_a_python_bool_is_decided_now(decided: bool) -> None:
+def test_a_python_bool_is_evaluated_at_trace_time(decided: bool) -> None:
     def body(k, n):
         with k.if_(decided):
             n + 1
@@ -151,7 +151,7 @@ def test_guards_nest() -> None:
     ]
 
 
-def test_what_is_the_same_for_the_kernel_stands_before_the_body() -> None:
+def test_constants_are_computed_in_the_prologue() -> None:
     def body(k, n):
         with k.if_(n == 0):
             k.tid.x + k.laneid
@@ -184,7 +184,7 @@ def test_the_warp_index_counts_in_all_dimensions_of_the_block() -> None:
 
 
 @pytest.mark.parametrize("where", ["first", "last"])
-def test_pythons_break_is_found_out(where: str) -> None:
+def test_python_s_break_is_an_error(where: str) -> None:
     def body(k, n):
         for _ in k.range(n):
             break

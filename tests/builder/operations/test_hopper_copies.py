@@ -36,7 +36,7 @@ def begun(k, dtype: str, count: int):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_ctas_add_their_parts(seed):
+def test_ctas_reduce_into_one_tile(seed):
     def kernel(k, a, c):
         buf, bar = begun(k, "f16", COUNT)
         with k.if_(k.tid.x == 0):
@@ -56,7 +56,7 @@ def test_ctas_add_their_parts(seed):
     np.testing.assert_array_equal(a, parts)
 
 
-def test_pixels_at_an_offset_are_added_to_a_matrix():
+def test_im2col_copies_are_reduced_into_a_matrix():
     shape, strides = (16, 6, 5, 2), (64, 384, 1920)
     pixels = TensorMap.im2col(0, "f32", shape, strides, (-1, -1), (-1, -1), 16, 24)
     matrix = TensorMap.tiled(0, "f32", (16, 24), (64,), (16, 24))
@@ -86,7 +86,7 @@ def test_pixels_at_an_offset_are_added_to_a_matrix():
     np.testing.assert_array_equal(made, arrays[1] + shared.view(np.float32))
 
 
-def test_copies_of_threads_end_a_phase():
+def test_cp_async_completes_a_phase():
     def kernel(k, a, c):
         buf, bar = k.shared("u32", 128, align=16), k.shared("b64", 1)
         with k.when(k.tid.x == 0):

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from error_messages import raises_message
 from tilewright.errors import KernelError, LayoutError, UnknownInstruction
 from tilewright.layout import Layout, Tensor, make_tensor
 from tilewright.mma import make_smem_layout
@@ -72,7 +73,7 @@ def test_bulk_copies() -> None:
     ]
 
 
-def test_arrivals_behind_copies() -> None:
+def test_mbarrier_arrivals_of_cp_async() -> None:
     def body(k, m, p, buf, bar):
         k.cp_async_mbarrier_arrive(bar)
         k.cp_async_mbarrier_arrive(bar, noinc=True)
@@ -86,9 +87,9 @@ def test_arrivals_behind_copies() -> None:
     ("body", "error", "says"),
     [
         (lambda k, m, p, buf, bar: k.bulk_reduce(p, buf, 64, "mul"), UnknownInstruction, "mul"),
-        (lambda k, m, p, buf, bar: k.bulk_reduce(p, 128, 64), KernelError, "pointer with the el"),
+        (lambda k, m, p, buf, bar: k.bulk_reduce(p, 128, 64), KernelError, "a typed pointer, got"),
         (lambda k, m, p, buf, bar: k.tma_reduce(m, (), buf), KernelError, "one to five coord"),
-        (lambda k, m, p, buf, bar: k.tma_load(buf, m, 0, bar), KernelError, "several, .* not 0"),
+        (lambda k, m, p, buf, bar: k.tma_load(buf, m, 0, bar), KernelError, "a sequence, .* got 0"),
         (lambda k, m, p, buf, bar: k.tma_store(m, k.tid.x, buf), KernelError, "iterated"),
         (lambda k, m, p, buf, bar: k.tma_prefetch(m, (1 << 31, 0)), KernelError, "fit s32"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=2), KernelError,
@@ -98,18 +99,18 @@ def test_arrivals_behind_copies() -> None:
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1), bar, im2col=()), UnknownInstruction,
          "three dimensions"),
         (lambda k, m, p, buf, bar: k.tma_load(k.make_rmem_tensor(8, "f16"), m, (0,), bar),
-         KernelError, "to and from shared memory"),
+         KernelError, "must be in shared memory"),
         (lambda k, m, p, buf, bar: k.tma_store(m, (0, 0), make_tensor(buf, Layout((8, 8), (9, 1)))),
          LayoutError, "got 18"),
     ],
 )  # fmt: skip
-def test_what_there_is_not(body, error, says) -> None:
-    with pytest.raises(error, match=says):
+def test_invalid_copies(body, error, says) -> None:
+    with raises_message(error, says):
         copies(body)
 
 
 @pytest.mark.parametrize("c", [0.5, np.float32(1), "a", None, (1,)])
-def test_a_coordinate_is_whole(c) -> None:
+def test_a_coordinate_is_an_integer(c) -> None:
     uses = (
         lambda k, m, p, buf, bar: k.tma_load(buf, m, (c, 0), bar),
         lambda k, m, p, buf, bar: k.tma_load(k.make_smem_tensor(TWO, "f16"), m, (c, 0), bar),
@@ -119,7 +120,7 @@ def test_a_coordinate_is_whole(c) -> None:
         lambda k, m, p, buf, bar: k.tensor_address(m, (0, c, 0)),
     )
     for use in uses:
-        with pytest.raises(KernelError, match="a coordinate is a whole number or a register"):
+        with pytest.raises(KernelError, match="a coordinate must be an integer or a register"):
             copies(use)
 
 
@@ -129,8 +130,8 @@ def test_numpy_coordinates() -> None:
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
-def test_a_tile_of_a_tensor_copy_begins_where_its_swizzle_does(swizzle: int) -> None:
-    """The hardware swizzles addresses: elsewhere the tile would not be what its layout says."""
+def test_a_tile_of_a_tensor_copy_is_aligned_to_its_swizzle(swizzle: int) -> None:
+    """The hardware swizzles addresses, so an unaligned tile would not have its layout."""
     period = 8 * swizzle or 128
     layout = make_smem_layout("f16", "K", (64, 64, 2), swizzle)
 
@@ -143,6 +144,6 @@ def test_a_tile_of_a_tensor_copy_begins_where_its_swizzle_does(swizzle: int) -> 
     for align, on in ((period, 0), (2 * period, period)):
         assert copies(lambda k, m, p, buf, bar, given=(align, on): copy(k, m, *given))
     for align, on in ((period // 2, 0), (period, period // 2)):
-        says = f"begin at a multiple of {period // 2} bytes; .* begins at one of {period}$"
+        says = f"must be aligned to {period} bytes, got .*, aligned to {period // 2}$"
         with pytest.raises(KernelError, match=re.compile(says, re.MULTILINE)):
             copies(lambda k, m, p, buf, bar, given=(align, on): copy(k, m, *given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from error_messages import raises_message
 from tilewright.errors import KernelError
 from tilewright.layout import Layout, Tensor
 from tracing import lines, traced
@@ -48,7 +49,7 @@ def test_vectors_orders_and_caches() -> None:
     ]
 
 
-def test_half_precision_moves_as_bits_and_comes_back_typed() -> None:
+def test_half_precision_is_loaded_and_stored_as_bits() -> None:
     def body(k, p):
         a, b = p.load(2)
         assert (a.dtype.name, a.operand.name) == ("f16", "%rs1")
@@ -80,7 +81,7 @@ def test_shared_memory_by_name_and_by_address() -> None:
     ]
 
 
-def test_dynamic_shared_memory_is_handed_out_in_pieces() -> None:
+def test_dynamic_shared_memory_is_allocated_in_order() -> None:
     def body(k):
         first = k.dynamic_shared(100, 16)
         second = k.dynamic_shared(512, 128, dtype="f16")
@@ -193,10 +194,16 @@ def test_address_operands_of_any_row() -> None:
 
 
 BAD = {
-    "too wide": (lambda k, p: p.load(4), "can't be moved at once"),
-    "odd count": (lambda k, p: p.load(3), "can't be moved at once"),
-    "misaligned": (lambda k, p: (p + 1).load(2), "is aligned to 8 bytes"),
-    "declared less": (lambda k, p: k.shared("f32", 8).load(2), "is aligned to 4 bytes"),
+    "too wide": (lambda k, p: p.load(4), "a vector must have 2 or 4 elements"),
+    "odd count": (lambda k, p: p.load(3), "a vector must have 2 or 4 elements"),
+    "misaligned": (
+        lambda k, p: (p + 1).load(2),
+        "must be aligned to 16 bytes, got .*, aligned to 8",
+    ),
+    "declared less": (
+        lambda k, p: k.shared("f32", 8).load(2),
+        "must be aligned to 8 bytes, got .*, aligned to 4",
+    ),
     "value": (lambda k, p: p.__setitem__(0, k.const("f32", 1)), "can't be stored as f64"),
     "number": (lambda k, p: k.shared("u8").__setitem__(0, 256), "256 does not fit u8"),
     "index": (lambda k, p: p[k.const("f32", 1)], "an index must be u32"),
@@ -206,17 +213,17 @@ BAD = {
     "align": (lambda k, p: k.shared("f32", 4, align=24), "power of two"),
     "limit": (lambda k, p: k.shared("f32", 20000), "limit is 49152"),
     "twice": (lambda k, p: [k.shared("f32", name="s") for _ in "ab"], "declared twice"),
-    "not a variable": (lambda k, p: p.advance(1), "is not a variable"),
+    "not a variable": (lambda k, p: p.advance(1), "the pointer must be a variable"),
     "register index": (lambda k, p: k.array("f32", 4)[k.tid.x], "must be static"),
-    "register end": (lambda k, p: k.array("f32", 4)[4], "register 4 of an array of 4"),
+    "register end": (lambda k, p: k.array("f32", 4)[4], "must be from 0 to 3, got 4"),
     "cp.async": (lambda k, p: k.cp_async(k.shared("b8"), p, 12), "4, 8 or 16"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_memory_refuses(name: str) -> None:
+def test_invalid_memory_operations(name: str) -> None:
     body, says = BAD[name]
-    with pytest.raises(KernelError, match=says) as caught:
+    with raises_message(KernelError, says) as caught:
         lines(body, "ptr f64 align 16")
     assert caught.value.location is not None
     assert caught.value.location.file == __file__

@@ -26,7 +26,7 @@ def printed(format_, *values, **params):
     return trace(body, params=PARAMS, name="f")
 
 
-def test_a_print_lays_its_values_out_and_calls():
+def test_a_print_stores_its_values_and_calls_vprintf():
     def body(k, n, x):
         k.print("%d %f %s", n, x, "hi")
 
@@ -60,7 +60,7 @@ def test_prints_share_texts_declarations_and_memory():
     assert lines(body, "u32", "f32")[-1] == "call.uni (%r10), vprintf, (%rd30, 0)"
 
 
-def test_a_print_under_a_predicate_is_branched_around():
+def test_a_predicated_print_becomes_a_branch():
     def body(k, n):
         with k.when(n < 4):
             k.print("small")
@@ -73,7 +73,7 @@ def test_a_print_under_a_predicate_is_branched_around():
     assert made.count("$past_1:") == 1
 
 
-def test_an_assertion_branches_past_the_call_where_it_holds():
+def test_an_assertion_branches_past_the_call_if_it_is_true():
     def body(k, n):
         k.assert_(n < 4, "n is small")
         k.assert_(True, "never seen")
@@ -88,7 +88,7 @@ def test_an_assertion_branches_past_the_call_where_it_holds():
     assert said == ["n is small", __file__, "body"]
 
 
-def test_an_assertion_that_is_false_when_traced_fails_whoever_comes():
+def test_an_assertion_that_is_false_at_trace_time_fails_unconditionally():
     made = lines(lambda k, n: k.assert_(n is None, "no"), "u32")
     assert [line for line in made if "bra" in line] == []
     assert sum("__assertfail" in line for line in made) == 1
@@ -102,7 +102,7 @@ def test_an_else_does_not_follow_a_print():
         with k.else_():
             k.print("large")
 
-    with pytest.raises(KernelError, match="must follow its"):
+    with pytest.raises(KernelError, match="must directly follow its"):
         lines(body, "u32")
 
 
@@ -113,7 +113,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("format_", "values"), GOOD)
-def test_what_fits(format_, values):
+def test_valid_arguments(format_, values):
     assert "vprintf, (" in printed(format_, *values).ptx
 
 
@@ -122,40 +122,40 @@ def test_what_fits(format_, values):
     [("%d", -(2**31)), ("%u", 2**32 - 1), ("%llx", 2**64 - 1), ("%c", 65), ("%d", True),
      ("%f", 1), ("%g", 2.5), ("%s", "text")],
 )  # fmt: skip
-def test_python_values_fit_too(format_, value):
+def test_python_values(format_, value):
     assert "vprintf, (" in printed(format_, value).ptx
 
 
 BAD = [
-    ("%d", (), "takes 1 values, 0 are given"),
-    ("none", "i", "takes 0 values, 1 are given"),
-    ("%*d", "i", "takes 2 values, 1 are given"),
-    ("%d", "w", "up to 32 bits, not %rd1:u64"),
-    ("%lld", "i", "%lld takes an integer of 64 bits"),
-    ("%d", "f", "%d takes an integer"),
-    ("%f", "i", "%f takes a float"),
-    ("%f", ("text",), "%f takes a float"),
+    ("%d", (), "must have 1 values, got 0"),
+    ("none", "i", "must have 0 values, got 1"),
+    ("%*d", "i", "must have 2 values, got 1"),
+    ("%d", "w", "up to 32 bits, got %rd1:u64"),
+    ("%lld", "i", "%lld must be an integer of 64 bits"),
+    ("%d", "f", "%d must be an integer"),
+    ("%f", "i", "%f must be a float"),
+    ("%f", ("text",), "%f must be a float"),
     ("%s", "p", "a pointer to bytes"),
     ("%s", (5,), "a Python string"),
     ("%p", "i", "a 64-bit address"),
-    ("%d", (1.5,), "%d takes an integer"),
+    ("%d", (1.5,), "%d must be an integer"),
     ("%d", (2**32,), "does not fit b32"),
-    ("%*d", "fi", "%*d takes an integer"),
+    ("%*d", "fi", "%*d must be an integer"),
     ("%y", "i", "invalid conversion"),
-    ("%.*f", "if", "%.*f: a precision is digits"),
+    ("%.*f", "if", "a precision must be digits and a length h, l or ll, got %.*f"),
     ("%hhd", "b", "a length h, l or ll"),
     ("%jd", "w", "a length h, l or ll"),
     ("%zu", "w", "a length h, l or ll"),
     ("%td", "w", "a length h, l or ll"),
     ("%Lf", "f", "a length h, l or ll"),
     ("a\0b", (), "without zero characters"),
-    (5, (), "a format is a Python string"),
+    (5, (), "the format must be a string"),
     ("%d" * 33, "i" * 33, "at most 32"),
 ]
 
 
 @every_row(("format_", "values", "message"), BAD)
-def test_what_does_not_fit(format_, values, message):
+def test_invalid_arguments(format_, values, message):
     with pytest.raises(KernelError) as caught:
         printed(format_, *values)
     assert message in caught.value.message
@@ -163,8 +163,8 @@ def test_what_does_not_fit(format_, values, message):
 
 
 @pytest.mark.parametrize("condition", ["text", None, 1.5])
-def test_an_assertion_is_about_a_predicate(condition):
+def test_an_assertion_needs_a_predicate_and_a_text(condition):
     with pytest.raises(KernelError, match="must be a predicate"):
         trace(lambda k: k.assert_(condition, "message"), params={}, name="f")
-    with pytest.raises(KernelError, match="a message is a Python string"):
+    with pytest.raises(KernelError, match="the message must be a string"):
         trace(lambda k: k.assert_(True, condition if condition != "text" else 5), name="f")

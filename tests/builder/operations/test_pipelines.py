@@ -107,12 +107,12 @@ def test_named_barriers_count_who_goes_on() -> None:
         np.testing.assert_array_equal(y, x.reshape(3, 32)[:, ::-1].ravel())
 
 
-def test_who_arrives_counts_towards_some() -> None:
+def test_barrier_arrive_needs_threads() -> None:
     @tilewright.kernel(block=64)
     def kernel(k: Any) -> None:
         k.barrier_arrive(1, 0)
 
-    with pytest.raises(KernelError, match="32 threads or more, not 0"):
+    with pytest.raises(KernelError, match="at least 32 threads, got 0"):
         kernel.trace()
 
 
@@ -121,7 +121,7 @@ def test_a_multistage_pipeline_needs_two_stages() -> None:
         by_groups.trace(stages=1)
 
 
-def test_what_never_ends_can_be_limited() -> None:
+def test_a_deadlock_is_limited() -> None:
     """Nobody sets the flag that the kernel spins on."""
 
     @tilewright.kernel(block=32)

@@ -24,7 +24,7 @@ def test_fragments_are_transposed_and_stored():
     ]
 
 
-def test_three_matrices_are_none():
+def test_three_matrices_are_an_error():
     def body(k):
         tile = k.shared("f16", 256, align=16)
         a, b = k.ldmatrix(tile, 2)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from error_messages import raises_message
 from rows import every_row
 from tilewright.errors import KernelError, LayoutError
 from tilewright.layout import (
@@ -58,7 +59,7 @@ def test_bytes_and_nibbles_of_a_word() -> None:
     ]
 
 
-def test_what_both_sides_have_together_goes_at_once() -> None:
+def test_common_vectors_are_moved_by_one_instruction() -> None:
     def body(k: Any, x: Any, y: Any) -> None:
         src, dst = (make_tensor(p, LANES)[k.tid.x, None] for p in (x, y))
         held = make_fragment_like(src)
@@ -87,7 +88,7 @@ VECTORS = {  # the pointer's promise, the layout of a thread's 8 elements: what 
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_the_widest_vector_that_is_known_to_be_aligned(vector: str) -> None:
+def test_the_widest_aligned_vector(vector: str) -> None:
     promise, layout = VECTORS[vector]
 
     def body(k: Any, x: Any) -> None:
@@ -99,7 +100,7 @@ def test_the_widest_vector_that_is_known_to_be_aligned(vector: str) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 4, 8])
-def test_a_dynamic_start_is_not_trusted(step: int) -> None:
+def test_a_dynamic_offset_limits_the_alignment(step: int) -> None:
     """Moved by a register, a pointer is aligned as far as the step says."""
 
     def body(k: Any, x: Any) -> None:
@@ -173,7 +174,7 @@ def test_a_dynamic_stride_is_added_step_by_step() -> None:
     ]
 
 
-def test_what_pads_the_last_register_is_not_kept() -> None:
+def test_padding_of_the_last_register_is_not_preserved() -> None:
     """A loop would carry it from turn to turn."""
 
     def body(k: Any) -> None:
@@ -184,7 +185,7 @@ def test_what_pads_the_last_register_is_not_kept() -> None:
     assert not read
 
 
-def test_an_instruction_for_each_part_of_mode_0() -> None:
+def test_one_instruction_for_each_part_of_mode_0() -> None:
     """((values, …), …), as a tiled copy of larger tiles partitions."""
     atom = CopyAtom(UniversalCopy(64), "f32")
 
@@ -200,7 +201,7 @@ def test_an_instruction_for_each_part_of_mode_0() -> None:
     ]
 
 
-def test_what_a_loop_needs_is_computed_before_it() -> None:
+def test_common_subexpressions_in_loops_and_branches() -> None:
     def body(k: Any, n: Any) -> None:
         with k.eliminate_common_subexpressions():
             first = n * 12
@@ -235,42 +236,60 @@ def held(k: Any, *shapes: Any, t: str = "f16") -> list[Tensor]:
 
 
 REFUSED = [
-    (lambda k, x: k.make_rmem_tensor(4, "f16")[x], "their index is static"),
-    (lambda k, x: k.make_rmem_tensor(4, "f16").engine[4], "element 4 of 4"),
-    (lambda k, x: k.make_rmem_tensor(4, "e3m2"), "does not fill registers"),
+    (lambda k, x: k.make_rmem_tensor(4, "f16")[x], "an index of registers must be static"),
+    (lambda k, x: k.make_rmem_tensor(4, "f16").engine[4], "from 0 to 3, got 4"),
+    (lambda k, x: k.make_rmem_tensor(4, "e3m2"), "must have 4, 8, 16, 32 or 64 bits, got e3m2"),
     (lambda k, x: k.make_rmem_tensor(Layout(4, x), "f16"), "static layout"),
-    (lambda k, x: k.make_smem_tensor(Layout(4, -1), "f16"), "begins at its first element"),
-    (lambda k, x: recast(k.make_rmem_tensor(4, "f16"), "f64"), "hold no elements of f64"),
-    (lambda k, x: recast(k.make_rmem_tensor(4, "f16").domain_offset(1), "b32"), "is within one"),
-    (lambda k, x: recast(make_tensor(k.shared("u8", 4), 4), "u4"), "whole bytes"),
+    (
+        lambda k, x: k.make_smem_tensor(Layout(4, -1), "f16"),
+        "strides in shared memory must not be negative",
+    ),
+    (lambda k, x: recast(k.make_rmem_tensor(4, "f16"), "f64"), "can't be recast to f64"),
+    (
+        lambda k, x: recast(k.make_rmem_tensor(4, "f16").domain_offset(1), "b32"),
+        "must be aligned to b32",
+    ),
+    (lambda k, x: recast(make_tensor(k.shared("u8", 4), 4), "u4"), "must be whole bytes"),
     (lambda k, x: k.copy(x, x), "takes"),
-    (lambda k, x: k.copy(*held(k, 4, 5)), "one static number"),
+    (lambda k, x: k.copy(*held(k, 4, 5)), "same static number"),
     (lambda k, x: k.copy(*held(k, 4, 4), valid=1), "cp.async"),
-    (lambda k, x: k.copy(MMA, *held(k, 4, 4)), "goes by a CopyAtom"),
+    (lambda k, x: k.copy(MMA, *held(k, 4, 4)), "must be a CopyAtom or TiledCopy"),
     (lambda k, x: k.copy(CopyAtom(UniversalCopy(64), "f16"), *held(k, 2, 4)), "mode 0 of the sou"),
-    (lambda k, x: k.copy(CopyAtom(UniversalCopy(64), "f16"), *held(k, 4, Layout(4, 2))), "neighb"),
+    (
+        lambda k, x: k.copy(CopyAtom(UniversalCopy(64), "f16"), *held(k, 4, Layout(4, 2))),
+        "must be 4 contiguous elements",
+    ),
     (lambda k, x: k.copy(CopyAtom(CpAsync(4), "f32"), *held(k, 1, 1, t="f32")), "reads global"),
-    (lambda k, x: k.copy(make_identity_tensor(4), make_identity_tensor(4)), "no memory"),
-    (lambda k, x: k.transform(*held(k, 4, 5), lambda a: a), "as many elements"),
-    (lambda k, x: k.transform(*held(k, 4, 5)), "a function of their elements last"),
+    (
+        lambda k, x: k.copy(make_identity_tensor(4), make_identity_tensor(4)),
+        "must be in memory or registers",
+    ),
+    (lambda k, x: k.transform(*held(k, 4, 5), lambda a: a), "equally many elements"),
+    (lambda k, x: k.transform(*held(k, 4, 5)), "then a function of their elements"),
     (lambda k, x: k.fill(x, 0), "static size"),
     (lambda k, x: k.gemm(MMA, *held(k, 8, 4)), "gemm takes"),
-    (lambda k, x: k.gemm(MMA, *held(k, 8, 4, 4)), "C of .* is 4 values of f32"),
-    (lambda k, x: k.gemm(MMA, *held(k, (8, 2), (4, 3), (4, 2, 2))), "sizes of M, N or K differ"),
+    (lambda k, x: k.gemm(MMA, *held(k, 8, 4, 4)), "C of .* must have 4 values of f32"),
+    (
+        lambda k, x: k.gemm(MMA, *held(k, (8, 2), (4, 3), (4, 2, 2))),
+        "sizes of M, N and K must be equal",
+    ),
     (lambda k, x: k.gemm(MMA, *held(k, (8, 2), 4, (4, 2))), "C and D"),
     (lambda k, x: k.gemm(x, *held(k, 8, 4, 4)), "an MmaAtom or TiledMma"),
-    (lambda k, x: k.gemm(MmaAtom(WGMMA), *held(k, 8, 4, 4)), "in registers"),
-    (lambda k, x: make_tensor(k.shared("f16", 8), Layout(8, 2))[x.to("f32")], "not a coordinate"),
+    (lambda k, x: k.gemm(MmaAtom(WGMMA), *held(k, 8, 4, 4)), "must be descriptors, got"),
+    (
+        lambda k, x: make_tensor(k.shared("f16", 8), Layout(8, 2))[x.to("f32")],
+        "a coordinate or stride of memory must be",
+    ),
 ]
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 
 
 @every_row(("call", "says"), REFUSED)
-def test_refusals_say_why(call: Any, says: str) -> None:
+def test_invalid_operations(call: Any, says: str) -> None:
     def body(k: Any, x: Any) -> None:
         call(k, x)
 
-    with pytest.raises((KernelError, LayoutError), match=says):
+    with raises_message((KernelError, LayoutError), says):
         traced(body, "u32")
 
 
@@ -286,25 +305,23 @@ FP4 = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32"
     [  # of A, B and C; which operand is another format than the instruction's
         (BF16, "bf16 bf16 f32", ""),
         (BF16, "b16 b16 b32", ""),
-        (BF16, "f16 bf16 f32", "A of .* values of bf16 .* of f16 is given"),
-        (BF16, "bf16 u16 f32", "B of .* values of bf16 .* of u16 is given"),
-        (BF16, "bf16 bf16 s32", "C of .* values of f32 .* of s32 is given"),
+        (BF16, "f16 bf16 f32", "A of .* values of bf16 per thread, got .* of f16"),
+        (BF16, "bf16 u16 f32", "B of .* values of bf16 per thread, got .* of u16"),
+        (BF16, "bf16 bf16 s32", "C of .* values of f32 per thread, got .* of s32"),
         (BYTES, "s8 u8 s32", ""),
-        (BYTES, "u8 u8 s32", "A of .* values of s8 .* of u8 is given"),
-        (BYTES, "s8 s8 s32", "B of .* values of u8 .* of s8 is given"),
+        (BYTES, "u8 u8 s32", "A of .* values of s8 per thread, got .* of u8"),
+        (BYTES, "s8 s8 s32", "B of .* values of u8 per thread, got .* of s8"),
         (FP8, "e4m3 e5m2 f32", ""),
-        (FP8, "e5m2 e5m2 f32", "A of .* values of e4m3 .* of e5m2 is given"),
+        (FP8, "e5m2 e5m2 f32", "A of .* values of e4m3 per thread, got .* of e5m2"),
         (TF32, "tf32 f32 f32", ""),
         (TF32, "b32 tf32 f32", ""),
-        (TF32, "u32 tf32 f32", "A of .* values of tf32 .* of u32 is given"),
-        (TF32, "tf32 tf32 tf32", "C of .* values of f32 .* of tf32 is given"),
+        (TF32, "u32 tf32 f32", "A of .* values of tf32 per thread, got .* of u32"),
+        (TF32, "tf32 tf32 tf32", "C of .* values of f32 per thread, got .* of tf32"),
         (FP4, "b8 u8 f32", ""),
-        (FP4, "e4m3 u8 f32", "A of .* values of e2m1 .* of e4m3 is given"),
+        (FP4, "e4m3 u8 f32", "A of .* values of e2m1 per thread, got .* of e4m3"),
     ],
 )
-def test_a_product_is_of_the_formats_of_its_instruction(
-    opcode: str, formats: str, wrong: str
-) -> None:
+def test_operand_formats_of_a_product(opcode: str, formats: str, wrong: str) -> None:
     atom = MmaAtom(opcode)
     counts = [atom.instruction.fragment(name).values for name in "abc"]
 

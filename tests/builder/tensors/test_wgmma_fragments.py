@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from error_messages import raises_message
 from tilewright.errors import KernelError, LayoutError
 from tilewright.layout import Layout, local_tile, make_fragment_like, make_tensor
 from tilewright.mma import MmaAtom, make_smem_layout, make_tiled_mma
@@ -60,7 +61,7 @@ def test_a_stage_is_one_multiply_add_and_a_step_of_k_two_additions() -> None:
     ]
 
 
-def test_a_warpgroup_has_its_rows_and_each_row_of_atoms_its_sums() -> None:
+def test_rows_and_accumulators_of_a_warpgroup() -> None:
     wide = make_tiled_mma(OPCODE, (2, 1, 1))
 
     def body(k: Any, group: Any) -> None:
@@ -124,31 +125,33 @@ OF_HALVES = make_tiled_mma(OPCODE.replace("bf16", "f16"))
 SPARSE = MmaAtom("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16")
 BITS = make_smem_layout("b1", "K", (128, 512))
 REFUSED = [
-    (lambda k, x: local_tile(shared(k, BITS, "b1"), (64, 256), (1, 0)), "no addresses"),
-    (lambda k, x: k.descriptor(in_registers(k, 64, 16)), "stands in shared memory"),
-    (lambda k, x: k.descriptor(make_tensor(x, (64, 16))), "stands in shared memory"),
+    (lambda k, x: local_tile(shared(k, BITS, "b1"), (64, 256), (1, 0)), "at least a byte wide"),
+    (lambda k, x: k.descriptor(in_registers(k, 64, 16)), "must be of a tensor in shared memory"),
+    (lambda k, x: k.descriptor(make_tensor(x, (64, 16))), "must be of a tensor in shared memory"),
     (lambda k, x: k.descriptor(shared(k, Layout((64, 16), (16, 1)))), "not a canonical K-major"),
     (lambda k, x: k.descriptor(shared(k, Layout((64, 16), (1, 72)))), "not a canonical MN-major"),
     (lambda k, x: k.descriptor(shared(k, (64, 16), "e4m3")), "wgmma must have 16 bits"),
-    (lambda k, x: k.descriptor(shared(k, SW128, align=128)), "begins at one of 1024"),
+    (lambda k, x: k.descriptor(shared(k, SW128, align=128)), "must be aligned to 1024"),
     (lambda k, x: k.make_fragment_A(MMA.thr_slice(0).partition_A(
-        local_tile(shared(k, SW128), (64, 16), (0, k.tid.x)))), "index that"),
-    (lambda k, x: k.make_fragment_A(shared(k, (64,))), "no tile"),
-    (lambda k, x: gemm(k, a=make_fragment_like(shared(k, Layout((2, 1, 4))))), "A of .* descri"),
+        local_tile(shared(k, SW128), (64, 16), (0, k.tid.x)))), "index the fragment"),
+    (lambda k, x: k.make_fragment_A(shared(k, (64,))), "mode 0 must be the tile"),
+    (lambda k, x: gemm(k, a=make_fragment_like(shared(k, Layout((2, 1, 4))))),
+     "must be descriptors"),
     (lambda k, x: gemm(k, b=shared(k, Layout((2, 1, 4)))), "make_fragment_B"),
-    (lambda k, x: gemm(k, mma=BY_8_BITS), "A of .* 64×32 of e4m3, this is a .* 64×16 bf16"),
-    (lambda k, x: gemm(k, mma=OF_HALVES), "A of .* 64×16 of f16, this is a .* 64×16 bf16"),
-    (lambda k, x: gemm(k, mma=MmaAtom(OPCODE, "rmem")), "has A in registers"),
-    (lambda k, x: gemm(k, mma=SPARSE), "no operands for wgmma.mma_async.sp"),
+    (lambda k, x: gemm(k, mma=BY_8_BITS), "A of .* 64×32 of e4m3, got a .* 64×16 bf16"),
+    (lambda k, x: gemm(k, mma=OF_HALVES), "A of .* 64×16 of f16, got a .* 64×16 bf16"),
+    (lambda k, x: gemm(k, mma=MmaAtom(OPCODE, "rmem")), "must be in registers, got descriptors"),
+    (lambda k, x: gemm(k, mma=SPARSE), "does not support wgmma.mma_async.sp"),
     (lambda k, x: gemm(k, signs=(2, 1)), "1 or -1"),
-    (lambda k, x: k.gemm(*[k.make_rmem_tensor((1, 1, 1), "f32")] * 3, accumulate=False), "wgmma's"),
+    (lambda k, x: k.gemm(*[k.make_rmem_tensor((1, 1, 1), "f32")] * 3, accumulate=False),
+     "wgmma only"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED)
-def test_refusals_say_why(call: Any, says: str) -> None:
+def test_invalid_operands(call: Any, says: str) -> None:
     def body(k: Any, x: Any) -> None:
         call(k, x)
 
-    with pytest.raises((KernelError, LayoutError), match=says):
+    with raises_message((KernelError, LayoutError), says):
         traced(body, "ptr bf16")

@@ -22,7 +22,7 @@ BINARY = {
 
 @pytest.mark.parametrize("symbol", BINARY)
 @given(a=WORDS, b=WORDS, n=SMALL)
-def test_unsigned_operators_are_pythons(symbol: str, a: int, b: int, n: int) -> None:
+def test_unsigned_operators_agree_with_python(symbol: str, a: int, b: int, n: int) -> None:
     f, divides = BINARY[symbol], symbol in ("//", "%")
     if divides and not (a and b):
         return
@@ -75,7 +75,7 @@ def test_comparisons_and_choice(a: int, b: int, n: int) -> None:
 
 
 @given(a=WORDS, b=WORDS)
-def test_variables_hold_what_was_assigned_last_and_copies_what_was_there(a: int, b: int) -> None:
+def test_variables_change_and_copies_do_not(a: int, b: int) -> None:
     def body(k, x, y):
         v = k.var(x)
         before, alias = v + 0, v
@@ -124,7 +124,7 @@ def test_layouts_of_registers_are_layouts_of_numbers(row: int, column: int) -> N
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["array", "tensor"])
-def test_a_variable_is_what_it_holds_when_it_is_read(packed: bool) -> None:
+def test_a_variable_is_read_when_an_instruction_uses_it(packed: bool) -> None:
     def body(k, x, y):
         t = k.make_rmem_tensor((2,), "u32") if packed else k.array("u32", 2)
         t[0], t[1] = x, y
@@ -136,7 +136,7 @@ def test_a_variable_is_what_it_holds_when_it_is_read(packed: bool) -> None:
 
 
 @pytest.mark.parametrize("t", ["u32", "u16"])
-def test_what_is_read_and_written_is_read_first(t: str) -> None:
+def test_overlapping_reads_and_writes(t: str) -> None:
     """A tensor copied onto part of itself, as memmove does, and transposed in place."""
 
     def body(k, x, y):

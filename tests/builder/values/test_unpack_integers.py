@@ -36,7 +36,7 @@ def count(source, dest, interleaved, biased) -> int:
 
 
 @every_row(("source", "dest", "interleaved", "biased"), CASES)
-def test_each_element_is_its_number(source, dest, interleaved, biased):
+def test_elements_are_exact(source, dest, interleaved, biased):
     """A few words; ``test_unpack_kernels`` has every element in every place."""
     low, high = dtype(source).range
     per_word = 32 // dtype(source).bits
@@ -52,7 +52,7 @@ def test_each_element_is_its_number(source, dest, interleaved, biased):
 
 
 @every_row("case", CASES)
-def test_the_cost_is_what_the_docs_say(case):
+def test_the_number_of_instructions_is_documented(case):
     source, dest, interleaved, biased = case
     name = "u4, s4 (both)" if source[1:] == "4" else source + " biased" * biased
     found = re.search(
@@ -64,7 +64,7 @@ def test_the_cost_is_what_the_docs_say(case):
 
 @examples(40)
 @given(st.sampled_from(CASES), st.lists(st.integers(-8, 7), min_size=16, max_size=16))
-def test_words_hold_the_elements_in_the_stated_order(case, values):
+def test_the_order_of_elements_in_words(case, values):
     source, _, interleaved, biased = case
     t = dtype(source)
     values = [abs(v) for v in values] if source[0] == "u" else values
@@ -78,7 +78,7 @@ def test_words_hold_the_elements_in_the_stated_order(case, values):
         assert code == (value + bias) % (1 << t.bits)
 
 
-def test_what_is_asked_wrongly():
+def test_invalid_arguments():
     k = Builder(line_info=False)
     word, half = k.const("u32", 0), k.const("u16", 0)
     for wrong in (

@@ -1,8 +1,9 @@
-"""Arithmetic: what Python's operators on registers mean in PTX.
+"""Arithmetic: Python's operators on registers in PTX.
 
-Integers wrap, ``*`` is ``mul.lo``; floats are always written with their rounding (``.rn``).
-Nothing is converted silently: both sides have one type, a Python number takes the register's.
-Identities (``x + 0``, ``x * 1``, ``x // 1``) cost nothing, powers of two become shifts and masks.
+Integers wrap, ``*`` is ``mul.lo``; float instructions always have a rounding modifier (``.rn``).
+There are no implicit conversions: both operands have the same type, and a Python number takes the
+register's. Identities (``x + 0``, ``x * 1``, ``x // 1``) emit nothing; powers of two become shifts
+and masks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
 
 @lru_cache(maxsize=None)
 def _opcode(op: str, type_: str) -> str | None:
-    """The opcode of an arithmetic operation on a type, or None where PTX has none."""
+    """The opcode of an arithmetic operation on a type, or None if PTX has none."""
     t = DTYPES[type_]
     if t.kind in INTEGER_KINDS and t.bits >= 16:
         return f"{_INTEGER_OPS.get(op, op)}.{t.name}"
@@ -102,17 +103,17 @@ class ArithmeticOperations:
         t = self._variables.common_type("/", a, b)
         if t.kind in INTEGER_KINDS:
             raise kernel_error(
-                f"/ divides floats, these are {t.name}",
-                "// and % of unsigned, k.div and k.rem of signed",
+                f"the operands of / must be floats, got {t.name}",
+                "use // and % for unsigned integers, k.div and k.rem for signed",
             )
         return self._compute("div", "/", a, b, into)
 
     def floordiv(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
-        """``a // b`` of unsigned integers; signed ones have ``k.div``."""
+        """``a // b`` of unsigned integers; use ``k.div`` for signed ones."""
         return self._divide("//", "div", a, b, into)
 
     def mod(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
-        """``a % b`` of unsigned integers. Signed ones have ``k.rem``."""
+        """``a % b`` of unsigned integers; use ``k.rem`` for signed ones."""
         return self._divide("%", "rem", a, b, into)
 
     def _divide(self, symbol: str, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
@@ -121,12 +122,12 @@ class ArithmeticOperations:
         t = self._variables.common_type(symbol, a, b)
         if t.kind != "uint":
             raise kernel_error(
-                f"{symbol} is for unsigned registers, these are {t.name}",
-                f"k.{op}(a, b) rounds toward zero; .view('u{t.bits}') where it is not negative",
+                f"the operands of {symbol} must be unsigned, got {t.name}",
+                f"k.{op}(a, b) rounds toward zero; .view('u{t.bits}') if it is not negative",
             )
         if not isinstance(b, Reg):
             if b <= 0:
-                raise kernel_error(f"{symbol} by {b}")
+                raise kernel_error(f"the divisor of {symbol} must be positive, got {b}")
             if power_of_two(int(b)) and op == "div":
                 return self._bitwise.shr(a, int(b).bit_length() - 1, into=into)
             if power_of_two(int(b)):
@@ -144,7 +145,7 @@ class ArithmeticOperations:
     def _toward_zero(self, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
         t = self._variables.common_type(op, a, b)
         if t.kind not in INTEGER_KINDS:
-            raise kernel_error(f"k.{op} is for integers, these are {t.name}")
+            raise kernel_error(f"the operands of k.{op} must be integers, got {t.name}")
         return (
             self._divide("//", op, a, b, into)
             if t.kind == "uint"
@@ -188,9 +189,9 @@ class ArithmeticOperations:
             raise unsupported_operator("abs", a.dtype)
         return self._emitter.compute(f"abs.{a.dtype.name}", a, dtype=a.dtype)
 
-    # --- comparisons and choice ---
+    # --- comparison and selection ---
     def compare(self, op: str, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
-        """A predicate. ``op``: eq ne lt le gt ge; with a NaN only ``ne`` holds."""
+        """A predicate. ``op``: eq ne lt le gt ge; for a NaN only ``ne`` is true."""
         if not isinstance(a, Reg):
             require_register("k.compare", b)
             swapped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
@@ -202,12 +203,11 @@ class ArithmeticOperations:
             check_number(op, t, b)
             if t.kind == "uint" and b < 0:
                 raise kernel_error(
-                    f"a {t.name} register is compared with {b}",
-                    "unsigned numbers are never negative",
+                    f"a {t.name} register must be compared with a number of at least 0, got {b}"
                 )
         if t.kind == "bits" and op not in ("eq", "ne"):
             raise kernel_error(
-                f"{t.name} registers have no order", "say which with .view('u32') or .view('s32')"
+                f"{t.name} registers have no order", "use .view('u32') or .view('s32')"
             )
         if t.name == "pred":
             both = self._bitwise.xor(a, b)
@@ -216,7 +216,7 @@ class ArithmeticOperations:
         return self._emitter.compute(f"setp.{op}.{t.name}", a, b, into=into)
 
     def select(self, p: Reg | bool, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
-        """``a`` where the predicate holds, else ``b``; two numbers are u32 (or give ``into``)."""
+        """``a`` if the predicate is true, else ``b``; two numbers have ``into``'s type, or u32."""
         if not isinstance(p, Reg):
             return self._variables.as_result(a if self._emitter.static_condition(p) else b, into)
         self._emitter.check_predicate(p)

@@ -1,4 +1,4 @@
-"""Bits: ``& | ^ ~ << >>`` on integers and untyped bits, and logic on predicates."""
+"""Bitwise operations: ``& | ^ ~ << >>`` on integers and untyped bits, and logic on predicates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class BitwiseOperations:
-    """Bitwise operators. Identities (``x & -1``, ``x | 0``, ``x << 0``) cost nothing."""
+    """Bitwise operators. Identities (``x & -1``, ``x | 0``, ``x << 0``) emit nothing."""
 
     def __init__(self, emitter: Emitter, variables: Variables) -> None:
         self._emitter = emitter
@@ -66,7 +66,7 @@ class BitwiseOperations:
         )
 
     def _fold_bits(self, op: str, a: Reg, b: int, into: Var | None) -> Reg | None:
-        """The result where ``b`` is all zeros or all ones, else None."""
+        """The result if ``b`` is all zeros or all ones, else None."""
         ones = (1 << a.dtype.bits) - 1
         b &= ones
         if b == 0:
@@ -93,7 +93,7 @@ class BitwiseOperations:
         return self._shift("shl", "<<", a, n, into)
 
     def shr(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg:
-        """Signed registers keep their sign."""
+        """An arithmetic shift for signed registers."""
         return self._shift("shr", ">>", a, n, into)
 
     def _shift(self, op: str, symbol: str, a: Scalar, n: Scalar, into: Var | None) -> Reg:
@@ -101,12 +101,15 @@ class BitwiseOperations:
             if not isinstance(a, Reg):
                 return fold_constants(symbol, _PYTHON[op], a, n)
             if not is_integer(n):
-                said = f"a shift must be by a whole number or a register, got {n!r:.60}"
-                raise kernel_error(said)
+                raise kernel_error(
+                    f"the shift count must be an integer or a register, got {n!r:.60}"
+                )
             if n == 0:
                 return self._variables.as_result(a, into)
             if not 0 < n < a.dtype.bits:
-                raise kernel_error(f"a shift of {a.dtype.name} by {n}", f"0 … {a.dtype.bits - 1}")
+                raise kernel_error(
+                    f"a shift of {a.dtype.name} must be by 0 to {a.dtype.bits - 1}, got {n}"
+                )
         t = next(value.dtype for value in (a, n) if isinstance(value, Reg))
         if t.kind not in _BITS or t.bits < 16:
             raise unsupported_operator(symbol, t)

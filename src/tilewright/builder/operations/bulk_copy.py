@@ -44,12 +44,14 @@ class BulkCopies:
     def bulk_reduce(
         self, dst: Any, src: Pointer, bytes: Any, op: str = "add", *, barrier: Any = None
     ) -> None:
-        """Combine ``bytes`` of shared memory, elements of ``src``'s type, with those at ``dst``: of
-        global memory, in this thread's current bulk group; or with a ``barrier`` of shared memory,
-        which is in the same CTA: ``mapa`` maps both to another CTA of the cluster.
+        """Reduce ``bytes`` of shared memory, elements of ``src``'s type, into ``dst``.
+
+        Without a ``barrier``, ``dst`` is in global memory and the copy is in this thread's current
+        bulk group. With a ``barrier``, both are in the shared memory of one CTA; ``mapa`` maps
+        their addresses to another CTA of the cluster.
         """
         if not isinstance(src, Pointer):
-            raise kernel_error(f"bulk_reduce takes a pointer with the elements' type, not {src!r}")
+            raise kernel_error(f"the source of bulk_reduce must be a typed pointer, got {src!r}")
         t = src.dtype
         type_ = f"b{t.bits}" if op in ("and", "or", "xor") else t.name
         if op == "add" and t.name in ("f16", "bf16"):

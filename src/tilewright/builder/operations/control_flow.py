@@ -1,7 +1,7 @@
-"""Control flow: loops and branches as Python's own ``for`` and ``with``.
+"""Control flow: loops and branches as Python's ``for`` and ``with``.
 
-The kernel function runs once, so a Python ``for`` unrolls; ``k.range`` makes a loop of the device
-unless it is told to unroll. A branch takes a predicate and a ``with`` block.
+The kernel function runs once, so a Python ``for`` unrolls; ``k.range`` makes a loop on the device
+unless ``unroll=True``. A branch is a ``with`` block with a predicate.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class ControlFlow:
     def range(
         self, lo: Any, hi: Any = None, step: Any = 1, *, unroll: bool | None = None, dtype: str = ""
     ) -> Iterator[Any]:
-        """``for i in k.range(lo, hi, step)``, or ``k.range(hi)``: a loop of the device, ``i`` a
+        """``for i in k.range(lo, hi, step)``, or ``k.range(hi)``: a loop on the device; ``i`` is a
         register.
 
-        The type is that of ``lo`` or ``hi``, else u32 (``dtype`` decides). A static step may be
-        negative (signed types); ``hi + step`` must fit the type. A variable ``hi`` or ``step`` is
-        read anew each turn; ``k.mov(n)`` is what it is before the loop. ``unroll=True`` traces the
-        body for each of static bounds, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
+        Its type is ``dtype``, else that of the bounds, else u32. A static step may be negative for
+        signed types; ``hi + step`` must not overflow. A variable ``hi`` or ``step`` is read in each
+        iteration; pass ``k.mov(n)`` to read it once. ``unroll=True`` requires static bounds and
+        traces the body for each value, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
         unroll. Leave the loop with ``k.break_()``, not with ``break``.
         """
         lo, hi = (0, lo) if hi is None else (lo, hi)
@@ -52,7 +52,9 @@ class ControlFlow:
             if not isinstance(value, Reg) and not is_integer(value):
                 raise kernel_error(f"loop bounds must be integers or registers, got {value!r}")
         if not isinstance(step, Reg) and step == 0:
-            raise kernel_error("a loop with step 0 has no end", "k.while_ turns until it is left")
+            raise kernel_error(
+                "the step of a loop must not be 0", "k.while_ loops until a condition is false"
+            )
         if unroll:
             return self._unrolled(lo, hi, step)
         return self._loop(lo, hi, step, self._loop_type(lo, hi, step, dtype), unroll)
@@ -60,7 +62,7 @@ class ControlFlow:
     def _unrolled(self, lo: Any, hi: Any, step: Any) -> Iterator[int]:
         for value in (lo, hi, step):
             if isinstance(value, Reg):
-                raise kernel_error(f"unroll=True needs static bounds; {value!r} is a register")
+                raise kernel_error(f"bounds must be static for unroll=True, got {value!r}")
         return iter(range(lo, hi, step))
 
     def _loop_type(self, lo: Any, hi: Any, step: Any, dtype: str) -> DType:
@@ -77,11 +79,13 @@ class ControlFlow:
         for reg in regs:
             if reg.dtype is not t:
                 raise kernel_error(
-                    f"a loop of {t.name} has a bound of {reg.dtype.name}", f".to({t.name!r})"
+                    f"the bounds of a loop must be {t.name}, got {reg.dtype.name}",
+                    f".to({t.name!r})",
                 )
         if not isinstance(step, Reg) and step < 0 and t.kind == "uint":
             raise kernel_error(
-                f"a loop of {t.name} with step {step}", "count down with a signed type"
+                f"the step of a {t.name} loop must be positive, got {step}",
+                "count down with a signed type",
             )
         return t
 
@@ -107,8 +111,8 @@ class ControlFlow:
                 yield Reg(i.k, t, i.operand)
         except GeneratorExit:
             self._break(
-                "Python's break or return (or an exception) inside a loop of the device",
-                "k.break_() leaves it; unroll=True makes it a Python loop",
+                "Python's break, return or an exception left a loop on the device",
+                "k.break_() leaves the loop; unroll=True makes it a Python loop",
             )
             raise
         self._loops.pop()
@@ -119,10 +123,10 @@ class ControlFlow:
 
     @contextmanager
     def while_(self, condition: Any) -> Iterator[None]:
-        """``with k.while_(lambda: i < n)``: the condition is evaluated before each turn."""
+        """``with k.while_(lambda: i < n)``: the condition is evaluated before each iteration."""
         if not callable(condition):
-            said = f"k.while_ must be given a function of its condition, got {condition!r:.60}"
-            raise kernel_error(said, "with k.while_(lambda: i < n)")
+            what = f"the condition of k.while_ must be a function, got {condition!r:.60}"
+            raise kernel_error(what, "with k.while_(lambda: i < n)")
         self.check_unguarded("a loop")
         top, done = self._emitter.label("while"), self._emitter.label("done")
         self._emitter.place_label(top)
@@ -135,16 +139,16 @@ class ControlFlow:
         self._emitter.place_label(done)
 
     def break_(self, when: Any = None) -> None:
-        """Leave the innermost loop of the device (where ``when`` holds)."""
+        """Leave the innermost loop on the device, if ``when`` is true."""
         self._leave("k.break_()", 1, when)
 
     def continue_(self, when: Any = None) -> None:
-        """Go on with the next turn of the innermost loop of the device (where ``when`` holds)."""
+        """Continue with the next iteration of the innermost loop, if ``when`` is true."""
         self._leave("k.continue_()", 0, when)
 
     def _leave(self, what: str, which: int, when: Any) -> None:
         if not self._loops:
-            raise kernel_error(f"{what} outside of a loop")
+            raise kernel_error(f"{what} must be inside a loop on the device")
         if when is None or isinstance(when, Reg):
             self.branch(when, self._loops[-1][which])
         elif self._emitter.static_condition(when):
@@ -153,7 +157,7 @@ class ControlFlow:
     # --- branches ---
     @contextmanager
     def if_(self, p: Any) -> Iterator[None]:
-        """A branch; ``with k.else_():`` may follow at once. A Python bool is decided now."""
+        """A branch; ``with k.else_():`` may follow. A Python bool is evaluated at trace time."""
         if not isinstance(p, Reg):
             with self._emitter.static_branch(p):
                 yield
@@ -172,10 +176,10 @@ class ControlFlow:
 
     @contextmanager
     def else_(self) -> Iterator[None]:
-        """The other side of the ``k.if_`` just before."""
+        """The else branch of the preceding ``k.if_``."""
         taken, last = self._after_if
         if taken is None or (self._emitter.body[-1] if self._emitter.body else None) is not last:
-            raise kernel_error("k.else_() must follow its k.if_ at once")
+            raise kernel_error("k.else_() must directly follow its k.if_")
         self._after_if = (None, None)
         if isinstance(taken, bool):
             with self._emitter.static_branch(not taken):
@@ -191,25 +195,26 @@ class ControlFlow:
 
     @contextmanager
     def _closed(self, what: str) -> Iterator[None]:
-        """A block that must run to its end: one that an exception left breaks the kernel."""
+        """A block that must not be left by an exception: that invalidates the trace."""
         try:
             with self._emitter.scope():
                 yield
         except BaseException as error:
             if self._emitter.failure is None:
-                left = f"{type(error).__name__} left a {what} block"
-                self._break(left, "raise it outside of the block")
+                self._break(
+                    f"{type(error).__name__} left a {what} block", "raise it outside of the block"
+                )
             raise
 
     def ret(self, when: Any = None) -> None:
-        """End this thread's kernel (where ``when`` holds)."""
+        """Exit this thread, if ``when`` is true."""
         if when is None or isinstance(when, Reg):
             self._emitter.emit("ret", guard=when)
         elif self._emitter.static_condition(when):
             self._emitter.emit("ret")
 
     def finish(self) -> None:
-        """Close the kernel: a last ``ret``, and an error that is still to be raised."""
+        """End the kernel with ``ret``. Raises the error that invalidated the trace."""
         if self._emitter.failure:
             raise self._emitter.failure()
         last = self._emitter.body[-1] if self._emitter.body else None
@@ -218,18 +223,18 @@ class ControlFlow:
             self._emitter.emit("ret")
 
     def close(self) -> None:
-        """The trace is over: what its registers would still emit goes nowhere."""
-        over = "a register or pointer of a trace that is over"
-        self._emitter.failure = partial(kernel_error, over, "make it in this kernel")
+        """End the trace: its registers can't emit instructions any more."""
+        message = "the register or pointer belongs to a trace that has ended"
+        self._emitter.failure = partial(kernel_error, message, "make it in this kernel")
 
     def _break(self, message: str, hint: str) -> None:
-        """Nothing can be emitted from now on: an error of this line says why, each time anew."""
+        """Invalidate the trace: each later instruction raises a new error with this location."""
         self._emitter.failure = partial(
             KernelError, message, location=current_location(), hint=hint
         )
 
     def branch(self, p: Any, label: str, negated: bool = False) -> None:
-        """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
+        """``bra`` to a label, if the predicate is true (or, ``negated``, false)."""
         if p is not None and not isinstance(p, Reg):
             if self._emitter.static_condition(p) is negated:
                 return
@@ -248,5 +253,6 @@ class ControlFlow:
     def check_unguarded(self, what: str) -> None:
         if self._emitter.guard is not None:
             raise kernel_error(
-                f"{what} inside k.when", "k.when only predicates instructions; branch with k.if_"
+                f"{what} must not be inside k.when, which only predicates instructions",
+                "branch with k.if_",
             )

@@ -1,7 +1,7 @@
-"""Memory of a kernel: shared memory, arrays of registers, and the arithmetic of addresses.
+"""Memory of a kernel: shared memory, register arrays, and address arithmetic.
 
-Static shared memory is a variable of the kernel; dynamic shared memory is one external array that
-``dynamic_shared`` hands out in pieces, its size recorded for the launch. Shared addresses are 32
+Static shared memory is a variable of the kernel. Dynamic shared memory is one external array from
+which ``dynamic_shared`` allocates; its size is recorded for the launch. Shared addresses are 32
 bits wide.
 """
 
@@ -19,7 +19,7 @@ from ..values.pointer import Pointer
 from ..values.register_class import checked_dtype
 from ..values.registers import Reg, Registers, is_integer, other_trace_error
 
-STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more is asked for at the launch
+STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more must be dynamic
 DYNAMIC_SHARED = "dynamic_shared"
 
 

@@ -66,6 +66,6 @@ class MbarrierOperations:
 
 
 def _within(what: str, given: Any, least: int) -> None:
-    """That a number, where it is one, is what an mbarrier counts to."""
+    """Check the range of a static count of an mbarrier."""
     if is_integer(given) and not least <= given < COUNTS:
-        raise kernel_error(f"{what} are {least} to {COUNTS - 1}, not {given}")
+        raise kernel_error(f"{what} must be from {least} to {COUNTS - 1}, got {given}")

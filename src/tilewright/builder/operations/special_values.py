@@ -42,12 +42,12 @@ class SpecialRegisters:
         self._bounds = bounds
 
     def special(self, name: str) -> Reg:
-        """A special register, ``tid.x`` or ``clock64``: what never changes is read once, time,
-        counters, ``smid`` and ``warpid`` each time.
+        """A special register, ``tid.x`` or ``clock64``. Constant ones are read once; timers,
+        counters, ``smid`` and ``warpid`` are read each time.
         """
         row = special(f"%{name}")
         if row is None:
-            raise kernel_error(f"no special register {name!r}; there are {_names()}")
+            raise kernel_error(f"there is no special register {name!r}; known are {_names()}")
         kind = row.type.replace("b", "u") if row.type != "pred" else row.type
         source = tree.Register(f"%{name}")
         if row.name in VOLATILE:
@@ -65,7 +65,7 @@ class SpecialRegisters:
 
     @property
     def thread(self) -> Reg:
-        """The linear thread index in the CTA (``tid.x`` where the block is declared 1-D)."""
+        """The linear thread index in the CTA (``tid.x`` if the block is declared 1-D)."""
         block = self._bounds.block
         if block is not None and block[1:] == (1, 1):
             return self.special("tid.x")

@@ -48,39 +48,39 @@ class TmaOperations:
         first, mode = _coordinates(coordinates), "tile" if im2col is None else "im2col"
         words = ["cp.async.bulk.tensor", f"{len(first)}d", "shared::cluster.global", mode, TX]
         more = () if im2col is None else (im2col,)
-        for place, at in _boxes(dst, first):
+        for target, at in _boxes(dst, first):
             source = self.tensor_address(tensor_map, at)
             emit_bulk_copy(
-                self._emitter, words, (place, source, barrier, *more), multicast_mask, cache_hint
+                self._emitter, words, (target, source, barrier, *more), multicast_mask, cache_hint
             )
 
     def tma_store(self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer | Tensor) -> None:
-        """Copy the box, or a tensor's boxes, out of shared memory, in this thread's current bulk
-        group. ``src`` begins where a ``tma_load`` could have put it.
+        """Copy the box, or a tensor's boxes, from shared to global memory, in this thread's current
+        bulk group. ``src`` must be aligned as for ``tma_load``.
         """
         first = _coordinates(coordinates)
         opcode = f"cp.async.bulk.tensor.{len(first)}d.global.shared::cta.tile.bulk_group"
-        for place, at in _boxes(src, first):
-            self._emitter.emit(opcode, self.tensor_address(tensor_map, at), place)
+        for source, at in _boxes(src, first):
+            self._emitter.emit(opcode, self.tensor_address(tensor_map, at), source)
 
     def tma_reduce(
         self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer, op: str = "add"
     ) -> None:
-        """Combine the box in shared memory with the tensor's, element by element, in this thread's
-        current bulk group. ``op``: add min max inc dec and or xor, as the map's type has it.
+        """Reduce the box in shared memory into the tensor, element by element, in this thread's
+        current bulk group. ``op``: add min max inc dec and or xor, as the map's type supports.
         """
         at = _coordinates(coordinates)
         opcode = f"cp.reduce.async.bulk.tensor.{len(at)}d.global.shared::cta.{op}.tile.bulk_group"
         self._emitter.emit(opcode, self.tensor_address(tensor_map, at), src)
 
     def tma_prefetch(self, tensor_map: Any, coordinates: Sequence[Any]) -> None:
-        """A hint: the box will be copied; it goes to the L2 cache."""
+        """Prefetch the box to the L2 cache."""
         at = _coordinates(coordinates)
         opcode = f"cp.async.bulk.prefetch.tensor.{len(at)}d.L2.global.tile"
         self._emitter.emit(opcode, self.tensor_address(tensor_map, at))
 
     def tma_prefetch_map(self, tensor_map: Any) -> None:
-        """A hint: the map will be used."""
+        """Prefetch the tensor map."""
         self._emitter.emit(
             "prefetch.tensormap", tree.MemoryOperand(self.map_address(tensor_map).operand)
         )
@@ -94,17 +94,19 @@ class TmaOperations:
         if not isinstance(c, Reg):
             return self._emitter.immediate(DTYPES["s32"], c)
         if c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint"):
-            raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
+            raise kernel_error(f"a coordinate must be a 32-bit integer, got {c.dtype.name}")
         if c.k is not self._emitter.k:
             raise other_trace_error(c)
         return c.operand
 
     def map_address(self, tensor_map: Any) -> Reg:
-        """The generic address of a map: a parameter's (``by_value(128)``), or a pointer's."""
+        """The generic address of a map, which is a parameter (``by_value(128)``) or a pointer."""
         if isinstance(tensor_map, Reg):
             return tensor_map
         if not isinstance(tensor_map, Pointer):
-            raise kernel_error(f"a tensor map is a parameter or an address, not {tensor_map!r}")
+            raise kernel_error(
+                f"a tensor map must be a parameter or an address, got {tensor_map!r}"
+            )
         address = tensor_map.address()
         if not tensor_map.space:
             return address
@@ -114,37 +116,39 @@ class TmaOperations:
 
 
 def _coordinates(given: Any) -> tuple[Any, ...]:
-    """One to five registers and whole numbers."""
+    """One to five registers and integers."""
     try:
-        found = tuple(given)
+        coordinates = tuple(given)
     except TypeError:
-        raise kernel_error(f"coordinates are several, innermost first, not {given!r}") from None
-    if not 1 <= len(found) <= 5:
-        raise kernel_error(f"a tensor has one to five coordinates, not {len(found)}")
-    for c in found:
+        raise kernel_error(
+            f"coordinates must be a sequence, innermost first, got {given!r}"
+        ) from None
+    if not 1 <= len(coordinates) <= 5:
+        raise kernel_error(f"there must be one to five coordinates, got {len(coordinates)}")
+    for c in coordinates:
         if not isinstance(c, Reg) and not is_integer(c):
-            raise kernel_error(f"a coordinate is a whole number or a register, not {c!r}")
-    return found
+            raise kernel_error(f"a coordinate must be an integer or a register, got {c!r}")
+    return coordinates
 
 
 def _boxes(
     tile: Pointer | Tensor, coordinates: Sequence[Any]
 ) -> Iterator[tuple[Pointer, Sequence[Any]]]:
-    """The place of each box of a tile and its coordinates: those of the tile's first, moved on."""
+    """The address and the coordinates of each box of a tile."""
     if not isinstance(tile, Tensor):
         yield tile, coordinates
         return
     if not isinstance(tile.engine, Pointer) or not tile.engine.space.startswith("shared"):
-        raise kernel_error(f"a tensor copy goes to and from shared memory, not {tile}")
+        raise kernel_error(f"the tile of a tensor copy must be in shared memory, got {tile}")
     boxes = TmaTiling.of(_whole(tile.layout), tile.layout, tile.dtype.bits)
-    check_start(tile.engine, ALIGNMENT, boxes.swizzle, "a tensor copy moves")
+    check_start(tile.engine, ALIGNMENT, boxes.swizzle, "a tensor copy")
     for box in boxes.parts:
         moved = [add(c, n) for c, n in zip(coordinates, box.coordinates, strict=False)]
         yield tile.engine.add_bytes(box.offset), [*moved, *coordinates[len(moved) :]]
 
 
 def _whole(shared: AnyLayout) -> Layout:
-    """A tensor of which a tile in shared memory is all, contiguous where the tile is."""
+    """The layout of a tensor with the shape of a tile, contiguous in the tile's contiguous mode."""
     shape = product_each(shared.shape)
     plain = inside(shared)
     first = next((i for i, mode in enumerate(plain) if mode(1) == 1 and mode.size() > 1), 0)

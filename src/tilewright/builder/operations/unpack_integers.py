@@ -1,12 +1,13 @@
 """Packed integers to pairs of f16 or bf16: a few bit operations instead of conversions.
 
-The idea: a small integer put into the mantissa of a power of two *is* the sum of both. 0x6400 is
-1024 in f16, so 0x6400 | u is 1024 + u, and one exact subtraction leaves u. ``prmt`` puts the bytes
-there, or ``lop3`` in one step masks, inserts and flips: (word & mask) ^ magic. A conversion
-instruction runs at a quarter of their rate or less.
+A small integer inserted into the mantissa of a power of two gives the sum of both: 0x6400 is 1024
+in f16, so 0x6400 | u is 1024 + u, and one exact subtraction gives u. ``prmt`` inserts bytes; one
+``lop3`` masks, inserts and flips bits: (word & mask) ^ magic. Conversion instructions have at most
+a quarter of their throughput.
 
-A word's elements may be *interleaved*, so that a mask finds an even element in the lower half and
-the odd one that follows it in the upper half; ``pack_integers`` makes such words of NumPy arrays:
+The elements of a word may be *interleaved*, so that one mask selects an even element in the lower
+half and the following odd one in the upper half. ``pack_integers`` makes such words from NumPy
+arrays:
 
     8 bits, from the lowest:  e0 e2 e1 e3                4 bits:  e0 e2 e4 e6 e1 e3 e5 e7
 
@@ -35,7 +36,7 @@ _AND_XOR = 0x6A  # lop3's table of (a & b) ^ c
 
 
 def interleaved_order(source: str | DType) -> tuple[int, ...]:
-    """Which element each place of a word holds, from the lowest."""
+    """The element at each position of a word, from the lowest."""
     return _ORDER[dtype(source).bits]
 
 
@@ -44,7 +45,7 @@ def pack_integers(
 ) -> npt.NDArray[np.uint32]:
     """Integers (…, n) as the words (…, n · bits / 32) that ``k.unpack_integers`` reads.
 
-    Numbers that the type does not hold wrap. DtypeError where n does not fill whole words.
+    Values out of the type's range wrap. Raises DtypeError if n elements do not fill whole words.
     """
     t, codes = dtype(source), np.asarray(values)
     if biased and t.kind == "int":
@@ -77,8 +78,8 @@ class IntegerUnpacking:
     ) -> tuple[Reg, ...]:
         """The elements of a 32-bit word (u8, s8, u4, s4) as pairs of f16 or bf16, exactly.
 
-        Pair i holds elements 2i (lower half) and 2i + 1, in whatever order the word has them.
-        Instructions for a word of 4 bytes or 8 nibbles (moves of constants apart):
+        Pair i holds elements 2i (lower half) and 2i + 1, whether or not the word is interleaved.
+        Instructions for a word of 4 bytes or 8 nibbles, without moves of constants:
 
                             f16                  bf16 (sm_80)
                             plain  interleaved   plain  interleaved
@@ -90,11 +91,11 @@ class IntegerUnpacking:
         t, to = checked_dtype(source), checked_dtype(dest)
         if t.name not in _SOURCES or to.name not in _DESTS or word.dtype.bits != 32:
             raise kernel_error(
-                f"{word.dtype.name} as {t.name} can't be unpacked to {to.name}",
-                f"a 32-bit register of {', '.join(_SOURCES)} goes to {' or '.join(_DESTS)}",
+                f"a 32-bit register of {', '.join(_SOURCES)} must be unpacked to "
+                f"{' or '.join(_DESTS)}, got {word.dtype.name} of {t.name} to {to.name}"
             )
         if biased and t.kind != "int":
-            raise kernel_error(f"{t.name} has no bias", "biased=True is for s8 and s4")
+            raise kernel_error(f"biased must be given for s8 and s4 only, got {t.name}")
         half = 1 << (t.bits - 1)
         signed = t.kind == "int"
         zero, flip = half if signed else 0, half if signed and not biased else 0
@@ -108,11 +109,11 @@ class IntegerUnpacking:
 
     def _masked(self, word: Reg, mask: int, magic: int, dtype: str) -> Reg:
         """(word & mask) ^ magic."""
-        made: Reg = self._emitter.compute("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
-        return made
+        masked: Reg = self._emitter.compute("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
+        return masked
 
     def _bytes_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
-        """Two prmt make 1024 + u of each; s8 first becomes biased."""
+        """Two prmt give 1024 + u for each element; s8 is biased first."""
         if flip:
             word = self._emitter.compute("xor.b32", word, 0x80808080, dtype=word.dtype)
         pairs = []
@@ -122,9 +123,9 @@ class IntegerUnpacking:
         return pairs
 
     def _bytes_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
-        """A bf16 holds only seven bits below 128: the eighth says which power is subtracted.
+        """The mantissa of a bf16 has seven bits, so bit 7 selects which power is subtracted.
 
-        128 + (u & 127) less 128 or 256, as bit 7 says, is the two's complement; with the bit
+        128 + (u & 127) minus 128 or 256, depending on bit 7, is the two's complement; with bit 7
         flipped it is u − 128.
         """
         pairs = []
@@ -140,7 +141,7 @@ class IntegerUnpacking:
         return pairs
 
     def _nibbles_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
-        """1024 + u of a lower nibble, 1024 + 16u of an upper one, which a factor undoes."""
+        """1024 + u for a lower nibble; 1024 + 16u for an upper one, corrected by an FMA."""
         pairs: list[Any] = []
         if interleaved:
             for part in (word, self._emitter.compute("shr.b32", word, 8, dtype="b32")):
@@ -163,7 +164,7 @@ class IntegerUnpacking:
         return self._emitter.constant(checked_dtype("f16x2"), bits[1] << 16 | bits[0])
 
     def _nibbles_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
-        """128 + u; every upper nibble is shifted down first."""
+        """128 + u; upper nibbles are shifted down first."""
         down = None if interleaved else self._emitter.compute("shr.b32", word, 4, dtype="b32")
         pairs = []
         for i in range(4):

@@ -1,8 +1,6 @@
-"""Conversions: a value in another format, the same bits under another type, halves packed into
-words.
+"""Conversions: values to other formats, bits to other types, and packing of halves into words.
 
-``to`` keeps the value as far as the format can hold it and always writes the rounding out;
-``view`` keeps the bits.
+``to`` converts the value, always with an explicit rounding; ``view`` keeps the bits.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ class ConversionOperations:
     def convert(
         self, a: Reg, dtype: str | DType, rnd: str = "", *, sat: bool = False, ftz: bool = False
     ) -> Reg:
-        """The value of ``a`` in another format. ``rnd``: rn (default), rz, rm, rp; to an integer
-        rz unless said.
+        """The value of ``a`` in another format. ``rnd``: rn, rz, rm or rp; the default is rz to an
+        integer, else rn.
 
-        Integers that narrow are truncated, or saturate with ``sat``; a predicate becomes 0 or 1
-        and a number a predicate by ``!= 0``. f16, bf16, f32 and f64 go to each other and to
+        Narrowing integers truncates, or saturates with ``sat``. A predicate becomes 0 or 1, and a
+        number becomes a predicate by ``!= 0``. f16, bf16, f32 and f64 convert to each other and to
         integers.
         """
         t, given = checked_dtype(dtype), a.dtype
         if rnd and rnd not in _ROUNDINGS:
-            raise kernel_error(f"unknown rounding {rnd!r}", "rn, rz, rm or rp")
+            raise kernel_error(f"rnd must be rn, rz, rm or rp, got {rnd!r}")
         if t is given:
             return self._variables.as_result(a, None)
         if t.name == "pred":
@@ -64,8 +62,8 @@ class ConversionOperations:
             one, zero = self._variables.const(t, 1.0), self._variables.const(t, 0.0)
             return self._arithmetic.select(a, one, zero)
         wide = t if t.bits >= 16 else checked_dtype("u16")
-        made = self._emitter.compute(f"selp.{wide.name}", 1, 0, a)
-        return made if wide is t else self._emitter.compute(f"cvt.{t.name}.{wide.name}", made)
+        value = self._emitter.compute(f"selp.{wide.name}", 1, 0, a)
+        return value if wide is t else self._emitter.compute(f"cvt.{t.name}.{wide.name}", value)
 
     def _integer(self, a: Reg, t: DType, sat: bool) -> Reg:
         given = a.dtype
@@ -82,13 +80,13 @@ class ConversionOperations:
         if t.name == "bf16" and given.name not in ("f32",):
             if given.name != "f16":
                 raise kernel_error(
-                    f"{given.name} to bf16 would round twice", "convert to f32 first, knowingly"
+                    f"{given.name} to bf16 would round twice", "convert to f32 explicitly first"
                 )
             return self.convert(self.convert(a, "f32"), t, rnd, sat=sat)
         if t.name not in (*_NATIVE, "bf16", "tf32") and t.kind not in _INTEGER_KINDS:
             raise kernel_error(
-                f"{given.name} can't be converted to {t.name} here",
-                "name the instruction: k.ptx.cvt",
+                f"{given.name} can't be converted to {t.name}",
+                "use an instruction: k.ptx.cvt",
             )
         words = [f".{_rounding(given, t, rnd)}", ".ftz" if ftz else "", ".sat" if sat else ""]
         return self._emitter.compute(
@@ -96,19 +94,19 @@ class ConversionOperations:
         )
 
     def view(self, a: Reg, dtype: str | DType) -> Reg:
-        """The bits of ``a`` as a type of the same size; a move where the register class changes,
-        else the same register: a view of a variable changes with it.
+        """The bits of ``a`` as a type of the same size: a move if the register class changes, else
+        the same register. A view of a variable changes with it.
         """
         t = checked_dtype(dtype)
         if t.bits != a.dtype.bits or "pred" in (t.name, a.dtype.name):
-            hint = "their sizes differ; convert with .to"
-            raise kernel_error(f"the bits of {a.dtype.name} can't be viewed as {t.name}", hint)
+            what = f"a view must have the same size, got {a.dtype.name} as {t.name}"
+            raise kernel_error(what, ".to converts the value")
         if CLASSES[t.name] == CLASSES[a.dtype.name]:
             return type(a)(a.k, t, a.operand)
         return self._emitter.compute(f"mov.b{t.bits}", a, dtype=t)
 
     def pack(self, dtype: str | DType, low: Any, high: Any, *, rnd: str = "rn") -> Reg:
-        """Two halves joined (f16 → f16x2), or two f32 rounded (``cvt.rn.f16x2.f32``)."""
+        """Pack two halves (f16 → f16x2), or round and pack two f32 (``cvt.rn.f16x2.f32``)."""
         t = checked_dtype(dtype)
         pair = [v.dtype for v in (low, high) if isinstance(v, Reg)]
         if t.name in ("f16x2", "bf16x2") and all(p.name == "f32" for p in pair):
@@ -116,18 +114,18 @@ class ConversionOperations:
         half = t.element or f"b{t.bits // 2}"
         if any(2 * p.bits != t.bits for p in pair):
             given = " and ".join(p.name for p in pair)
-            raise kernel_error(f"{given} can't be packed into {t.name}", f"it takes two {half}")
+            raise kernel_error(f"{t.name} must be packed from two {half}, got {given}")
         return self._emitter.compute(f"mov.b{t.bits}", [low, high], dtype=t)
 
     def unpack(self, a: Reg, dtype: str | DType | None = None) -> tuple[Reg, Reg]:
-        """The low and the high half of a register; ``dtype`` is theirs (f16x2 → f16, b32 → b16)."""
+        """The low and the high half of a register, of type ``dtype`` (f16x2 → f16, b32 → b16)."""
         t = checked_dtype(dtype or a.dtype.element or f"b{a.dtype.bits // 2}")
         low, high = self._emitter.emit(f"mov.b{a.dtype.bits}", a, dtype=t, vector=2)
         return low, high
 
 
 def _rounding(given: DType, t: DType, rnd: str) -> str:
-    """The rounding that a conversion must be written with; empty where it is exact."""
+    """The rounding modifier of a conversion; empty if it is exact."""
     if t.kind in _INTEGER_KINDS:
         return f"{rnd or 'rz'}i"
     if given.kind in _INTEGER_KINDS or t.bits < given.bits or t.name == "bf16":

@@ -1,7 +1,8 @@
-"""Values: constants, variables and copies, and the rules of which types go together.
+"""Values: constants, variables and copies, and the typing rules of operations.
 
-Nothing is converted silently: two registers of one operation have one type, a Python number takes
-the register's. Untyped bits (``b32``) go with everything of their size where only bits matter.
+There are no implicit conversions: the registers of an operation have the same type, and a Python
+number takes the register's type. Untyped bits (``b32``) match any type of the same size in bitwise
+operations and moves.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ class Variables:
         if hasattr(value, "add_bytes"):
             base = self.var(value._register())
             return value._with(base, value.offset)
-        raise kernel_error(
-            f"a variable is made from a type, a register or a pointer, not {value!r}"
-        )
+        raise kernel_error(f"k.var must be given a type, a register or a pointer, got {value!r}")
 
     def mov(
         self, value: Scalar, *, dtype: str | DType | None = None, into: Var | None = None
@@ -67,7 +66,7 @@ class Variables:
         if value is into and into is not None:
             return into
         if t is None:
-            raise kernel_error(f"the type of {value!r} is not known", "give dtype=")
+            raise kernel_error(f"dtype must be given for a number, got {value!r}")
         if isinstance(value, Reg) and not compatible(t, value.dtype):
             raise type_mismatch("=", t, value.dtype)
         source = value if isinstance(value, Reg) else self._emitter.immediate(t, value)
@@ -133,13 +132,15 @@ def power_of_two(value: int) -> bool:
 
 
 def move_type(t: DType) -> str:
-    """The type that moves and choices of a format are written with."""
+    """The type of mov and selp instructions for a format."""
     own = t.name in ("f32", "f64", "pred") or (t.kind in INTEGER_KINDS and t.bits >= 16)
     return t.name if own else f"b{max(16, t.bits)}"
 
 
 def compatible(a: DType, b: DType, ordered: bool = False) -> bool:
-    """Whether bits and moves may mix two types: the same, or untyped bits of the same size."""
+    """Whether bitwise operations and moves may mix two types: equal ones, or untyped bits of the
+    same size.
+    """
     return a is b or (not ordered and a.bits == b.bits and "bits" in (a.kind, b.kind))
 
 
@@ -151,17 +152,18 @@ def check_number(symbol: str, t: DType, value: Any) -> None:
     else:
         good = is_integer(value)
     if not good:
-        raise kernel_error(f"{symbol}: {value!r} does not go with a {t.name} register")
+        raise kernel_error(f"{symbol}: {value!r} is not valid for a {t.name} register")
 
 
 def type_mismatch(symbol: str, a: DType, b: DType) -> KernelError:
-    how = f".view({a.name!r}) takes the bits as they are, " if a.bits == b.bits else ""
+    view = f".view({a.name!r}) reinterprets the bits, " if a.bits == b.bits else ""
     return kernel_error(
-        f"{a.name} {symbol} {b.name}: the types differ", f"{how}.to({a.name!r}) converts the value"
+        f"the operands of {symbol} must have the same type, got {a.name} and {b.name}",
+        f"{view}.to({a.name!r}) converts the value",
     )
 
 
 def unsupported_operator(symbol: str, t: DType) -> KernelError:
-    small = "widen it with .to('u32')" if t.bits < 16 else "say what the bits are with .view('u32')"
-    hint = small if t.kind != "float" else "convert it to f32, or name the instruction: k.ptx"
+    small = "widen it with .to('u32')" if t.bits < 16 else "give the bits a type with .view('u32')"
+    hint = small if t.kind != "float" else "convert it to f32, or use an instruction: k.ptx"
     return kernel_error(f"PTX has no {symbol} for {t.name}", hint)

@@ -1,7 +1,6 @@
-"""What threads do together: barriers, asynchronous copies, matrix instructions, shuffles and votes.
+"""Operations of warps and CTAs: barriers, cp.async, matrix instructions, shuffles and votes.
 
-Thin names over instructions that every kernel uses; each is one row of the instruction table, and
-any other row is there as ``k.ptx``.
+Each method emits one instruction that most kernels use; ``k.ptx`` emits any other instruction.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class WarpOperations:
     def barrier_arrive(self, index: int, threads: int) -> None:
         """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
         if is_integer(threads) and threads < 1:
-            raise kernel_error(f"bar.arrive counts towards 32 threads or more, not {threads}")
+            raise kernel_error(f"bar.arrive must count at least 32 threads, got {threads}")
         self._emitter.emit("bar.arrive", index, threads)
 
     def syncwarp(self, mask: Any = FULL) -> None:
@@ -58,16 +57,17 @@ class WarpOperations:
     ) -> None:
         """Copy ``size`` (4, 8, 16) bytes from global to shared memory.
 
-        ``valid`` says how many bytes are read, the rest is filled with zeros: a u32 register or a
-        number, or a predicate (all or none). ``cache``: ``cg`` (16 bytes only, its default) or
-        ``ca``; ``prefetch``: ``L2::128B``.
+        ``valid`` is the number of bytes that are read (a u32 register, a number, or a predicate for
+        all or none); the rest is filled with zeros. ``cache``: ``cg`` (for 16 bytes only, where it
+        is the default) or ``ca``; ``prefetch``: ``L2::128B``.
         """
         if size not in (4, 8, 16):
             raise kernel_error(f"the size of cp.async must be 4, 8 or 16 bytes, got {size}")
         cache = cache or ("cg" if size == 16 else "ca")
         if cache == "cg" and size != 16:
             raise kernel_error(
-                f"cp.async.cg copies 16 bytes, not {size}", "cache='ca' copies 4, 8 or 16"
+                f"the size of cp.async.cg must be 16 bytes, got {size}",
+                "cache='ca' copies 4, 8 or 16",
             )
         opcode = f"cp.async.{cache}.shared.global" + (f".{prefetch}" if prefetch else "")
         if isinstance(valid, bool):
@@ -89,18 +89,17 @@ class WarpOperations:
     def ldmatrix(
         self, ptr: Any, count: int = 4, trans: bool = False, *, into: Destination = None
     ) -> tuple[Reg, ...]:
-        """Load ``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; rows' addresses come from
-        lanes 8i … 8i+7.
+        """Load ``count`` (1, 2, 4) 8×8 matrices of 16-bit elements, as a tuple of b32 registers.
 
-        Always a tuple of b32 registers.
+        Lanes 8i to 8i + 7 give the row addresses of matrix i.
         """
         opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
         loaded = self._emitter.emit(opcode, ptr, into=into)
         return loaded if isinstance(loaded, tuple) else (loaded,)
 
     def stmatrix(self, ptr: Any, values: Sequence[Any], trans: bool = False) -> None:
-        """Store 1, 2 or 4 8×8 matrices of 16-bit elements, each lane a b32 register of each: the
-        reverse of ``ldmatrix``. For sm_90 and later.
+        """Store 1, 2 or 4 8×8 matrices of 16-bit elements, one b32 register per lane and matrix:
+        the inverse of ``ldmatrix``. For sm_90 and later.
         """
         if len(values) not in (1, 2, 4):
             raise kernel_error(f"stmatrix must store 1, 2 or 4 matrices, got {len(values)}")
@@ -108,7 +107,7 @@ class WarpOperations:
         self._emitter.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
 
     def movmatrix(self, value: Any, *, into: Var | None = None) -> Reg:
-        """Transpose an 8×8 matrix of 16-bit elements, as ``ldmatrix`` gave it, among the lanes."""
+        """Transpose an 8×8 matrix of 16-bit elements across the warp."""
         return self._emitter.compute("movmatrix.sync.aligned.m8n8.trans.b16", value, into=into)
 
     def mma(
@@ -122,7 +121,7 @@ class WarpOperations:
     ) -> tuple[Reg, ...]:
         """D = A·B + C on fragments. ``instruction`` is an opcode or a row of ``tilewright.mma``.
 
-        Returns new registers for D; ``into=c`` accumulates in place where ``c`` are variables.
+        Returns new registers for D; ``into=c`` accumulates in place if ``c`` are variables.
         """
         opcode = instruction if isinstance(instruction, str) else instruction.opcode
         d: tuple[Reg, ...] = self._emitter.emit(opcode, tuple(a), tuple(b), tuple(c), into=into)
@@ -133,12 +132,13 @@ class WarpOperations:
         """The value of another lane: ``idx`` of lane ``lane``, ``up``/``down`` by ``lane``,
         ``bfly`` of lane xor ``lane``.
 
-        ``width`` (2 … 32) splits the warp. Outside of the part a lane gets its own value. 64-bit
-        values take two.
+        ``width`` (1 to 32) divides the warp into segments; a source lane outside of the segment
+        gives a lane its own value. A 64-bit value takes two instructions.
         """
         if mode not in _SHUFFLES or width not in (1, 2, 4, 8, 16, 32):
             raise kernel_error(
-                f"shfl {mode!r} of width {width}", "idx, up, down or bfly; a power of two up to 32"
+                "shfl must have mode idx, up, down or bfly and a power of two up to 32 as width, "
+                f"got {mode!r} and {width}"
             )
         if not isinstance(value, Reg) or value.dtype.bits not in (32, 64):
             raise kernel_error(f"shfl must move a register of 32 or 64 bits, got {value!r}")
@@ -152,9 +152,9 @@ class WarpOperations:
         )
 
     def vote(self, mode: str, p: Any, *, mask: Any = FULL) -> Reg:
-        """``all``, ``any`` or ``uni`` (all alike) over the lanes of ``mask``: a predicate."""
+        """``all``, ``any`` or ``uni`` (all equal) over the lanes of ``mask``: a predicate."""
         if mode not in _VOTES:
-            raise kernel_error(f"vote {mode!r}", "all, any or uni")
+            raise kernel_error(f"the mode of a vote must be all, any or uni, got {mode!r}")
         return self._emitter.compute(f"vote.sync.{mode}.pred", p, mask)
 
     def ballot(self, p: Any, *, mask: Any = FULL) -> Reg:
@@ -167,7 +167,7 @@ class WarpOperations:
 
 
 def check_pending(pending: Any) -> None:
-    """That it is a number of groups, which is static."""
+    """Check that a number of pending groups is static."""
     if not is_integer(pending) or pending < 0:
         raise kernel_error(
             f"the number of pending groups must be a static integer of at least 0, got {pending!r}"

@@ -1,8 +1,8 @@
-"""Elements of tensors as registers, and back: what copies and all element-wise work rest on.
+"""Reading and writing the elements of tensors: the basis of copies and element-wise operations.
 
-What two tensors hold side by side alike goes by vectors, as wide as both layouts and what is known
-of their alignment allow. Narrow elements in registers are taken out of whole words, and written as
-whole words where all of one is there.
+Elements that are contiguous in both tensors are moved by vectors, as wide as the layouts and the
+known alignment allow. Elements narrower than a register are extracted from words of registers, and
+stored as whole words if all elements of a word are given.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ..values.register_memory import (
 )
 from ..values.registers import Var
 
-_WIDEST = 128  # bits that one load or store moves
+_MAX_BITS = 128  # of one load or store
 
 
 class TensorElements:
@@ -61,16 +61,16 @@ class TensorElements:
         if not isinstance(tensor.engine, RegisterMemory):
             return list(tensor.elements())
         engine, halves = tensor.engine, {}
-        found = []
+        values = []
         for i in range(tensor.size()):
-            word, place = engine.place(tensor.layout(i))
-            if 2 * engine.dtype.bits == word.dtype.bits:  # both at once
+            word, index = engine.locate(tensor.layout(i))
+            if 2 * engine.dtype.bits == word.dtype.bits:  # one instruction unpacks both halves
                 if word not in halves:
                     halves[word] = self._conversions.unpack(word, engine.dtype)
-                found.append(halves[word][place])
+                values.append(halves[word][index])
             else:
-                found.append(extract_element(word, engine.dtype, place))
-        return found
+                values.append(extract_element(word, engine.dtype, index))
+        return values
 
     def write(self, tensor: Tensor, values: Sequence[Any]) -> None:
         """Write all elements of a tensor in order, converted to its format."""
@@ -80,46 +80,45 @@ class TensorElements:
             self.move(Tensor(self._packed(tensor.dtype, layout, values), layout), tensor)
             return
         if not isinstance(engine, RegisterMemory):
-            raise kernel_error(f"{tensor} has no memory to write to")
-        given: dict[Any, dict[int, Any]] = {}
+            raise kernel_error(f"the tensor to write must be in memory or registers, got {tensor}")
+        words: dict[Any, dict[int, Any]] = {}
         written = set()
         for i, value in enumerate(values):
-            word, place = engine.place(tensor.layout(i))
+            word, index = engine.locate(tensor.layout(i))
             own = word.operand
             if isinstance(value, Var) and value.operand != own and value.operand in written:
-                value = self._variables.mov(value)  # what it holds before all is written
+                value = self._variables.mov(value)  # its value before it is overwritten
             written.add(own)
-            given.setdefault(word, {})[place] = value
-        for word, parts in given.items():
-            engine.write_word(word, parts)
+            words.setdefault(word, {})[index] = value
+        for word, elements in words.items():
+            engine.write_word(word, elements)
 
     def _packed(self, dtype: DType, layout: Layout, values: Sequence[Any]) -> RegisterMemory:
-        """Registers with these values in a layout without gaps."""
+        """Registers with these values in a compact layout."""
         per, _ = register_format(dtype)
-        given: list[dict[int, Any]] = [{} for _ in range(-(-layout.cosize() // per))]
+        words: list[dict[int, Any]] = [{} for _ in range(-(-layout.cosize() // per))]
         for i, value in enumerate(values):
-            place = layout(i)
-            given[place // per][place % per] = value
-        return RegisterMemory(
-            tuple(pack_elements(self._emitter.k, dtype, p) for p in given), dtype, layout.cosize()
-        )
+            offset = layout(i)
+            words[offset // per][offset % per] = value
+        registers = tuple(pack_elements(self._emitter.k, dtype, word) for word in words)
+        return RegisterMemory(registers, dtype, layout.cosize())
 
     # --- moves -------------------------------------------------------------------------------
 
     def move(self, src: Tensor, dst: Tensor) -> None:
-        """Copy between memory and registers, of tensors of one format, by vectors."""
-        src, dst = _once(src, dst)
-        count, parts = _by_vectors(src, dst)
-        for one, other in zip(*map(iterate_slices, parts), strict=True):
-            self.move_bits(one.at(0), other.at(0), count * src.dtype.bits)
+        """Copy between memory and registers by vectors; both tensors have the same format."""
+        src, dst = _without_repeats(src, dst)
+        count, vectors = _divide_by_vectors(src, dst)
+        for source, target in zip(*map(iterate_slices, vectors), strict=True):
+            self.move_bits(source.at(0), target.at(0), count * src.dtype.bits)
 
     def move_bits(self, src: Any, dst: Any, bits: int) -> None:
-        """Move this number of bits from one engine to the other, by the fewest instructions."""
+        """Move this number of bits from one engine to another with the fewest instructions."""
         count = bits // src.dtype.bits
         if isinstance(src, Pointer) and isinstance(dst, Pointer):
-            held = make_register_memory(self._emitter.k, count, src.dtype)
-            self._load(src, held, count)
-            self._store(held, dst, count)
+            registers = make_register_memory(self._emitter.k, count, src.dtype)
+            self._load(src, registers, count)
+            self._store(registers, dst, count)
         elif isinstance(src, Pointer):
             self._load(src, dst, count)
         elif isinstance(dst, Pointer):
@@ -132,7 +131,7 @@ class TensorElements:
             for i in range(count):
                 dst[i] = src[i]
             return
-        for i, words in _parts(dst.registers(count)):
+        for i, words in _vectors(dst.registers(count)):
             src.cast(words[0].dtype).load(len(words), index=i, into=words)
 
     def _store(self, src: RegisterMemory, dst: Pointer, count: int) -> None:
@@ -140,7 +139,7 @@ class TensorElements:
             for i in range(count):
                 dst[i] = src[i]
             return
-        for i, words in _parts(src.registers(count)):
+        for i, words in _vectors(src.registers(count)):
             dst.cast(words[0].dtype).store(words, index=i)
 
     def _between_registers(self, src: RegisterMemory, dst: RegisterMemory, count: int) -> None:
@@ -152,8 +151,8 @@ class TensorElements:
             dst[i] = src[i]
 
 
-def _once(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
-    """Without what the destination holds once and would be given again and again."""
+def _without_repeats(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
+    """Both tensors without the modes in which the destination's stride is 0."""
     repeats = nullspace(inside(dst.layout))
     if repeats.size() == 1:
         return src, dst
@@ -161,18 +160,18 @@ def _once(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
     return one, other
 
 
-def _by_vectors(src: Tensor, dst: Tensor) -> tuple[int, tuple[Tensor, Tensor]]:
-    """(elements of a vector, both as (vector, vectors)): contiguous in both, a power of two,
-    aligned, in 16 bytes.
+def _divide_by_vectors(src: Tensor, dst: Tensor) -> tuple[int, tuple[Tensor, Tensor]]:
+    """(elements per vector, both tensors as (vector, vectors)). A vector is contiguous and aligned
+    in both tensors, has a power of two of elements, and at most 16 bytes.
     """
     common = max_common_layout(src.layout, dst.layout)
-    count = gcd(common.size(), _WIDEST // src.dtype.bits)
+    count = gcd(common.size(), _MAX_BITS // src.dtype.bits)
     while True:
         try:
             tile = composition(common, Layout(count))
             one, other = zipped_divide(src, tile), zipped_divide(dst, tile)
         except LayoutError:
-            pass  # the rest is no layout; that of fewer elements may be
+            pass  # not divisible by this tile; a smaller one may be
         else:
             if count == 1 or (_aligned(one, count) and _aligned(other, count)):
                 return count, (one, other)
@@ -180,15 +179,15 @@ def _by_vectors(src: Tensor, dst: Tensor) -> tuple[int, tuple[Tensor, Tensor]]:
 
 
 def _aligned(divided: Tensor, count: int) -> bool:
-    """Whether each vector is known to begin at a multiple of its size."""
+    """Whether each vector is known to be aligned to its size."""
     engine, between = divided.engine, alignment(divided.layout[1])
     if isinstance(engine, RegisterMemory):
         return bool(count % engine.per == 0 and gcd(between, engine.position) % engine.per == 0)
     return bool(gcd(between, 8 * engine.alignment // divided.dtype.bits) % count == 0)
 
 
-def _parts(words: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Registers by as many as one instruction moves: (which is the first, they)."""
-    most = _WIDEST // words[0].dtype.bits
-    for i in range(0, len(words), most):
-        yield i, words[i : i + most]
+def _vectors(words: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The registers of each instruction, with the index of the first."""
+    count = _MAX_BITS // words[0].dtype.bits
+    for i in range(0, len(words), count):
+        yield i, words[i : i + count]

@@ -1,7 +1,7 @@
-"""What is done to all elements of tensors, and products of tensors; all of it unrolled.
+"""Element-wise operations on tensors, and products of tensors; all are unrolled.
 
-A thread's fragments are multiplied in the order that keeps an operand in its registers: one side
-stays, the other goes up and down.
+The instructions of a product are ordered so that operand registers are reused: one operand stays,
+the other is traversed in serpentine order.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ class TensorOperations:
         self._wgmma = wgmma
 
     def fill(self, tensor: Tensor, value: Any) -> None:
-        """Write one value everywhere: a number, or a register."""
+        """Write one value, a number or a register, to all elements."""
         self._elements.write(tensor, [value] * _count(tensor))
 
     def clear(self, tensor: Tensor) -> None:
-        """Write zeros everywhere."""
+        """Write zeros to all elements."""
         self.fill(tensor, 0)
 
     def transform(self, *tensors_and_function: Any) -> None:
         """``transform(x, f)``: x = f(x); ``transform(x, …, y, f)``: y = f(x, …).
 
-        ``f`` takes an element of each in a register, and returns a register or a number; it
-        converts to y's format.
+        ``f`` takes one element of each tensor in a register and returns a register or a number,
+        which is converted to y's format.
         """
         if len(tensors_and_function) < 2 or not callable(tensors_and_function[-1]):
-            raise kernel_error("transform takes tensors, and a function of their elements last")
+            raise kernel_error("transform takes tensors, then a function of their elements")
         *tensors, function = tensors_and_function
         *sources, result = tensors if len(tensors) > 1 else tensors * 2
         _same_size(*sources, result)
-        columns = zip(*map(self._elements.values, sources), strict=True)
-        self._elements.write(result, [function(*each) for each in columns])
+        elements = zip(*map(self._elements.values, sources), strict=True)
+        self._elements.write(result, [function(*x) for x in elements])
 
     def axpby(self, alpha: Any, x: Tensor, beta: Any, y: Tensor) -> None:
-        """y = alpha · x + beta · y, in x's format: alpha · x is rounded, then beta · y + that once
-        more. A beta that is 0 now does not read y.
+        """y = alpha · x + beta · y in x's format, rounded twice: alpha · x, then the FMA with
+        beta · y. If beta is the number 0, y is not read.
         """
         if not isinstance(beta, Reg) and beta == 0:
             self.transform(x, y, lambda a: alpha * a)
@@ -83,14 +83,14 @@ class TensorOperations:
     # --- products ----------------------------------------------------------------------------
 
     def make_fragment_A(self, parts: Tensor) -> Tensor:
-        """Of ``partition_A`` of a tensor in shared memory, ((M, K), RestM, RestK, …), the tensor
-        (1, RestM, RestK, …) of descriptors by which wgmma reads it: K-major, or MN-major for types
-        of 16 bits. LayoutError where its layout is no canonical one.
+        """The tensor (1, RestM, RestK, …) of wgmma descriptors of ``partition_A`` of a tensor in
+        shared memory, ((M, K), RestM, RestK, …). It is K-major, or MN-major for 16-bit types.
+        Raises LayoutError for a layout that is not canonical.
         """
         return descriptors(self._emitter.k, parts)
 
     def make_fragment_B(self, parts: Tensor) -> Tensor:
-        """Of ``partition_B``, ((N, K), RestN, RestK, …), likewise."""
+        """The descriptors of ``partition_B``, ((N, K), RestN, RestK, …), as ``make_fragment_A``."""
         return descriptors(self._emitter.k, parts)
 
     def descriptor(self, tile: Tensor) -> Reg:
@@ -99,38 +99,40 @@ class TensorOperations:
         return descriptor
 
     def gemm(self, *args: Any, accumulate: Any = True, signs: tuple[int, int] = (1, 1)) -> None:
-        """D = A B + C of a thread's tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is
-        ``c`` then; ``mma`` is an MmaAtom or TiledMma.
+        """D = A B + C of a thread's tensors: ``gemm(mma, d, a, b, c)``, or ``gemm(mma, a, b, c)``
+        with D = C; ``mma`` is an MmaAtom or TiledMma.
 
-        A (V, M, K), B (V, N, K), C and D (V, M, N), or without K, or V alone: an instruction for
-        each (m, n, k). Without ``mma``, A (M, K), B (N, K), C (M, N): an FMA for each. A and B in
-        memory are loaded first. Formats are those of ``mma``, or untyped bits (b16), or f32 for
-        tf32.
+        A is (V, M, K), B (V, N, K), C and D (V, M, N), or without K, or V alone; there is one
+        instruction for each (m, n, k). Without ``mma``, A is (M, K), B (N, K), C (M, N), with one
+        FMA for each (m, n, k). A and B in memory are loaded first. Formats are those of ``mma``,
+        or untyped bits (b16), or f32 for tf32.
 
-        wgmma starts ``gemm(mma, a, b, c)``, between ``wgmma_fence`` and ``wgmma_commit``: A and B
-        are ``make_fragment_A`` and ``_B``, or A a fragment in registers where the atom has it so.
-        ``accumulate`` (False, True, a predicate): whether the first of K adds to C or overwrites
-        it; ``signs``: 1 or -1 for A and B.
+        For wgmma, call ``gemm(mma, a, b, c)`` between ``wgmma_fence`` and ``wgmma_commit``. A and B
+        are ``make_fragment_A`` and ``_B``, or A is a fragment in registers if the atom has A there.
+        ``accumulate`` (False, True, a predicate): whether the first k-block is added to C or
+        overwrites it. ``signs``: 1 or -1 for A and B.
         """
         mma = args[0] if args and not isinstance(args[0], Tensor) else None
         tensors = args[1:] if mma is not None else args
         if len(tensors) not in (3, 4) or not all(isinstance(t, Tensor) for t in tensors):
-            raise kernel_error("gemm takes (mma, d, a, b, c); d may be missing, and mma too")
+            raise kernel_error("gemm takes (mma, d, a, b, c), where mma and d are optional")
         d, a, b, c = tensors if len(tensors) == 4 else (tensors[2], *tensors)
         atom = mma.atom if isinstance(mma, TiledMma) else mma
         if isinstance(atom, MmaAtom) and atom.instruction.asynchronous:
             if d is not c:
-                raise kernel_error("wgmma adds to C itself: gemm(mma, a, b, c)")
+                raise kernel_error("D must be C for wgmma", "gemm(mma, a, b, c)")
             _check_modes(d, a, b, c)
             products(self._wgmma, atom, d, a, b, accumulate, signs)
             return
         if accumulate is not True or tuple(signs) != (1, 1):
-            raise kernel_error("accumulate= and signs= are wgmma's", "k.clear zeroes C")
+            raise kernel_error(
+                "accumulate and signs must be given for wgmma only", "k.clear zeroes C"
+            )
         if mma is None:
             multiply = self._fma
             d, a, b, c = (prepend(t) for t in (d, a, b, c))
         else:
-            multiply = self._by(atom)
+            multiply = self._multiply_by(atom)
         a, b = (self._in_registers(t) for t in (a, b))
         _check_modes(d, a, b, c)
         if len(a) == 1:
@@ -141,13 +143,13 @@ class TensorOperations:
                 acc, start = d[None, m, n], (c if not k else d)[None, m, n]
                 multiply(acc, left[None, m], right[None, n], start)
 
-    def _by(self, atom: Any) -> Callable[..., None]:
+    def _multiply_by(self, atom: Any) -> Callable[..., None]:
         if not isinstance(atom, MmaAtom):
-            raise kernel_error(f"gemm goes by an MmaAtom or TiledMma, not {atom!r}")
+            raise kernel_error(f"mma must be an MmaAtom or TiledMma, got {atom!r}")
         row = atom.instruction
         if len(row.operands) != 4 or row.family != "mma":
             raise kernel_error(
-                f"gemm has no operands for {row}: it is for mma.sync and wgmma of A, B and C",
+                f"gemm supports mma.sync and wgmma with operands A, B and C, got {row}",
                 "k.ptx emits any instruction",
             )
 
@@ -172,48 +174,50 @@ class TensorOperations:
 
 
 def reuse_order(a: Tensor, b: Tensor) -> Iterator[tuple[int, int]]:
-    """(m, n) of (V, M) × (V, N) as CuTe goes through them, so that operands stay in registers.
+    """The pairs (m, n) of (V, M) × (V, N) in CuTe's order, which reuses operand registers.
 
-    Column after column, down one and up the next; row after row where A is of 8 bytes, or two rows
-    at once where A and B are of 4.
+    Column by column in serpentine order; row by row if A has 8 bytes, or two rows at a time if A
+    and B have 4 bytes.
     """
     rows, columns = a.size(1), b.size(1)
     sizes = tuple(t.size(0) * t.dtype.bits // 8 for t in (a, b))
     if sizes in ((8, 8), (8, 4), (4, 4)):
         step = 2 if sizes == (4, 4) else 1
         for m in range(0, rows, step):
-            for n in _turning(columns, m // step):
+            for n in _serpentine(columns, m // step):
                 yield from ((i, n) for i in range(m, min(m + step, rows)))
     else:
         for n in range(columns):
-            yield from ((m, n) for m in _turning(rows, n))
+            yield from ((m, n) for m in _serpentine(rows, n))
 
 
-def _turning(count: int, turn: int) -> range:
-    return range(count) if turn % 2 == 0 else range(count - 1, -1, -1)
+def _serpentine(count: int, line: int) -> range:
+    return range(count) if line % 2 == 0 else range(count - 1, -1, -1)
 
 
 def _check_modes(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
-    """That the modes of a product go together."""
+    """Check that the modes of a product agree."""
     of_c = 1 if len(a) == 1 else 3
     shapes = f"A {a.layout.shape}, B {b.layout.shape}, C {c.layout.shape}, D {d.layout.shape}"
     if len(a) != len(b) or len(a) > 3 or (len(c), len(d)) != (of_c, of_c):
-        raise kernel_error(f"gemm of {shapes}", "A (V,M,K), B (V,N,K), C and D (V,M,N)")
+        raise kernel_error(
+            f"the modes of gemm must be A (V,M,K), B (V,N,K), C and D (V,M,N), got {shapes}"
+        )
     if of_c == 3:
         pairs = [(a, 1, c, 1), (b, 1, c, 2), (d, 1, c, 1), (d, 2, c, 2)]
         pairs += [(a, 2, b, 2)] if len(a) == 3 else []
         if any(x.size(i) != y.size(j) for x, i, y, j in pairs):
-            raise kernel_error(f"gemm of {shapes}: the sizes of M, N or K differ")
+            raise kernel_error(f"the sizes of M, N and K must be equal, got {shapes}")
 
 
 def _count(tensor: Any) -> int:
     count = tensor.size() if isinstance(tensor, Tensor) else None
     if count.__class__ is not int:
-        raise kernel_error(f"a tensor of static size is needed, not {tensor}")
+        raise kernel_error(f"the tensor must have a static size, got {tensor}")
     return int(count)
 
 
 def _same_size(*tensors: Any) -> None:
     if len({_count(t) for t in tensors}) != 1:
         shapes = ", ".join(str(t.layout) for t in tensors)
-        raise kernel_error(f"tensors of {shapes}: they have as many elements")
+        raise kernel_error(f"the tensors must have equally many elements, got {shapes}")

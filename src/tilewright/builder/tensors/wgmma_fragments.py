@@ -1,9 +1,9 @@
-"""wgmma's operands as tensors: descriptors of what stands in shared memory, and products by them.
+"""wgmma operands as tensors: descriptors of tiles in shared memory, and products of them.
 
-``make_fragment_A`` and ``_B`` make of a thread's part of a tile, ((M, K), RestM, RestK, …), a
-tensor (1, RestM, RestK, …) of descriptors: a register has the first one, an instruction's operand
-is that moved on by 16 bytes a step. Which coordinate is chosen may be known when the kernel runs:
-the hardware swizzles addresses, so a descriptor moves within a swizzle, too.
+``make_fragment_A`` and ``_B`` turn a thread's partition of a tile, ((M, K), RestM, RestK, …), into
+a tensor (1, RestM, RestK, …) of descriptors. A register holds the first descriptor; the others are
+that plus an offset in units of 16 bytes. Coordinates may be dynamic: the hardware swizzles
+addresses, so a descriptor can be advanced within a swizzled tile too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..values.pointer import Pointer, check_start
 from ..values.registers import Operations, Reg
 from .tensor_copy import fragment_registers
 
-_START = (1 << 14) - 1  # the field for the address, in 16 bytes
+_START = (1 << 14) - 1  # the start-address field, in units of 16 bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descriptors:
-    """The engine of a tensor of descriptors: ``[i]`` is ``base`` moved on by ``offset + i`` times
-    16 bytes. Each is of ``rows`` (M or N) × ``columns`` (K) elements, ``major``: K or MN.
+    """The engine of a tensor of descriptors: ``[i]`` is ``base`` advanced by ``(offset + i) · 16``
+    bytes. Each describes ``rows`` (M or N) × ``columns`` (K) elements, ``major``: K or MN.
     """
 
     k: Operations
@@ -41,7 +41,7 @@ class Descriptors:
     offset: int = 0
 
     def moved(self, outside: OffsetSum) -> Descriptors:
-        """So many times 16 bytes on."""
+        """Advanced by an offset in units of 16 bytes."""
         base = self.base
         with self.k.eliminate_common_subexpressions():
             for value, factor, _ in outside.terms:
@@ -59,41 +59,43 @@ class Descriptors:
 
 
 def descriptor_start(address: Reg) -> Reg:
-    """A descriptor of nothing but an address in the CTA's own shared memory. Above 2^24 an address
-    has the CTA's rank in its cluster, which would be in the next field.
+    """The start-address field of a descriptor, for an address in the CTA's own shared memory.
+
+    Bits 24 and above, which hold the CTA's rank in its cluster, are masked: they would overflow
+    into the next field.
     """
     return (address >> 4 & _START).to("u64")
 
 
 def descriptors(k: Operations, parts: Tensor) -> Tensor:
-    """The descriptors of ((M or N, K), …) in shared memory. LayoutError where a layout is none that
-    wgmma reads.
+    """The descriptors of ((M or N, K), …) in shared memory. Raises LayoutError for a layout that is
+    not canonical.
     """
     engine, layout = parts.engine, parts.layout
     if not isinstance(engine, Pointer) or not engine.space.startswith("shared"):
         raise kernel_error(
-            f"a descriptor is of what stands in shared memory, not of {parts}",
-            "make_fragment_like is for registers",
+            f"a descriptor must be of a tensor in shared memory, got {parts}",
+            "make_fragment_like makes fragments in registers",
         )
     if isinstance(layout, ComposedLayout) and not is_static(layout.offset):
         raise kernel_error(
-            f"a descriptor of {layout}: its offset within the swizzle is dynamic",
-            "make the fragment of all of it, stages and K too, and index that",
+            f"the offset within the swizzle must be static for a descriptor, got {layout}",
+            "make the fragment of the whole tensor, stages and K included, and index the fragment",
         )
     tile = inside(layout)[0]
     if len(tile) != 2 or not tile.is_static():
         raise kernel_error(
-            f"mode 0 of {layout} is no tile (M or N, K) of an instruction",
-            "partition_A and partition_B of a wgmma's TiledMma make such",
+            f"mode 0 must be the tile (M or N, K) of an instruction, got {layout}",
+            "use partition_A or partition_B of the TiledMma",
         )
     rows, columns = (int(mode.size()) for mode in tile)
     major = "MN" if rows > 1 and tile((1, 0)) == 1 else "K"
-    made = make_descriptor_tensor(layout, parts.dtype, major)
-    bits = int(made.engine.bits)
-    check_start(engine, 16, MatrixDescriptor.parse(bits).swizzle, "wgmma reads")
+    tensor = make_descriptor_tensor(layout, parts.dtype, major)
+    bits = int(tensor.engine.bits)
+    check_start(engine, 16, MatrixDescriptor.parse(bits).swizzle, "wgmma")
     base = descriptor_start(engine.address()) | bits & ~_START
-    found = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
-    return Tensor(found, made.layout)
+    descriptors_ = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
+    return Tensor(descriptors_, tensor.layout)
 
 
 def products(
@@ -105,10 +107,10 @@ def products(
     accumulate: Any,
     signs: tuple[int, int],
 ) -> None:
-    """D += A B of (V, M, K) and (V, N, K), started; the first of K as ``accumulate`` says."""
+    """Start D += A B of (V, M, K) and (V, N, K); ``accumulate`` applies to the first k-block."""
     row = atom.instruction
     if row.family != "wgmma":
-        raise kernel_error(f"gemm has no operands for {row}", "k.wgmma emits it")
+        raise kernel_error(f"gemm does not support {row}", "k.wgmma emits it")
     if not set(signs) <= {1, -1} or (row.d == "s32" and signs != (1, 1)):
         what = f"signs of {row} must be 1 or -1 for A and B, 1 for integers, got {signs}"
         raise kernel_error(what)
@@ -131,25 +133,24 @@ def products(
 
 
 def _check(row: Any, name: str, tensor: Tensor, shared: bool) -> None:
-    """That an operand is descriptors of the instruction's shape and type, or registers."""
-    found = isinstance(tensor.engine, Descriptors)
+    """Check that an operand is descriptors of the instruction's shape and type, or registers."""
+    is_descriptor = isinstance(tensor.engine, Descriptors)
     if not shared:
-        if found:
+        if is_descriptor:
             raise kernel_error(
-                f"this atom of {row} has A in registers", "MmaAtom(…, 'smem') takes descriptors"
+                f"A of this atom of {row} must be in registers, got descriptors",
+                "MmaAtom(…, 'smem') takes descriptors",
             )
         return
-    what = f"k.make_fragment_{name.upper()}(…partition_{name.upper()}(…)) of shared memory"
-    if not found:
-        raise kernel_error(f"{name.upper()} of {row} is descriptors, not {tensor}", what)
+    hint = f"k.make_fragment_{name.upper()}(…partition_{name.upper()}(…)) of shared memory"
+    if not is_descriptor:
+        raise kernel_error(f"{name.upper()} of {row} must be descriptors, got {tensor}", hint)
     type_, rows, columns = row.extent(name)
-    have = tensor.engine
-    wanted = dtype(type_)
-    if (have.rows, have.columns) != (rows, columns) or not _goes_as(
-        wanted, wanted.bits, have.dtype
-    ):
+    engine, format_ = tensor.engine, dtype(type_)
+    same_shape = (engine.rows, engine.columns) == (rows, columns)
+    if not same_shape or not _is_operand_format(format_, format_.bits, engine.dtype):
         raise kernel_error(
-            f"{name.upper()} of {row} is {rows}×{columns} of {type_}, this is a {have}", what
+            f"{name.upper()} of {row} must be {rows}×{columns} of {type_}, got a {engine}", hint
         )
 
 
@@ -163,22 +164,23 @@ def _operand(row: Any, name: str, tensor: Tensor) -> Any:
 def fragment_of(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
     """The registers of an instruction's operand."""
     fragment = row.fragment(name)
-    wanted, have = fragment.dtype, tensor.dtype
-    if tensor.size() != fragment.values or not _goes_as(wanted, fragment.bits, have):
+    format_, count = fragment.dtype, fragment.values
+    if tensor.size() != count or not _is_operand_format(format_, fragment.bits, tensor.dtype):
         raise kernel_error(
-            f"{name.upper()} of {row} is {fragment.values} values of {wanted} a thread; "
-            f"{tensor.layout} of {have} is given",
-            f"k.copy converts to a tensor of {wanted}" if tensor.size() == fragment.values else "",
+            f"{name.upper()} of {row} must have {count} values of {format_} per thread, got "
+            f"{tensor.layout} of {tensor.dtype}",
+            f"k.copy converts to a tensor of {format_}" if tensor.size() == count else "",
         )
     return fragment_registers(tensor)
 
 
-def _goes_as(wanted: DType, bits: int, have: DType) -> bool:
-    """Whether elements are an operand's, with this number of bits each: of its format, or untyped;
-    f32 for tf32, which ignores its low bits; whole bytes for formats narrower than one.
+def _is_operand_format(operand: DType, bits: int, given: DType) -> bool:
+    """Whether elements of a format may be an operand with this number of bits per element: the
+    operand's format, untyped bits, f32 for tf32 (its low bits are ignored), or unsigned bytes for
+    formats narrower than a byte.
     """
-    if have.bits != bits:
+    if given.bits != bits:
         return False
-    in_bytes = bits != wanted.bits and have.kind == "uint"
-    rounded = (wanted.name, have.name) == ("tf32", "f32")
-    return have is wanted or have.kind == "bits" or in_bytes or rounded
+    in_bytes = bits != operand.bits and given.kind == "uint"
+    rounded = (operand.name, given.name) == ("tf32", "f32")
+    return given is operand or given.kind == "bits" or in_bytes or rounded

@@ -1,8 +1,9 @@
-"""Addresses from offsets: an offset comes as a sum of terms, and each becomes one instruction.
+"""Address computation: an offset is a sum of terms, and each dynamic term costs one instruction.
 
-``moved`` is what a tensor asks of a pointer. What is static ends in the immediate of the access; a
-term's factor and the size of an element are multiplied now; 32-bit numbers widen on the way. Under
-a swizzle, bytes are swizzled instead of elements, so that nothing is left to be scaled.
+``moved`` advances a pointer for a tensor. The static part becomes the immediate offset of the
+access. A term's factor and the element size are multiplied at trace time; 32-bit values are widened
+by the multiply-add. Under a swizzle, the swizzle is applied to byte offsets instead of elements, so
+that no scaling remains.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .registers import Operations, Reg
 
 
 class Address(Protocol):
-    """What this module needs of a pointer."""
+    """A pointer, as far as this module needs it."""
 
     k: Operations
     dtype: DType
@@ -37,12 +38,12 @@ AddressType = TypeVar("AddressType", bound=Address)
 def moved(
     pointer: AddressType, outside: OffsetSum, outer: Any, inside: OffsetSum | None
 ) -> AddressType:
-    """The pointer ``outside`` + ``outer(inside)`` elements on."""
+    """The pointer advanced by ``outside`` + ``outer(inside)`` elements."""
     stays = all(not o.terms and o.static == 0 for o in (outside, inside or outside))
     if pointer.dtype.bits < 8 and not stays:
         raise kernel_error(
-            f"elements of {pointer.dtype} have no addresses of their own: no tensor of them moves",
-            "recast it to a type of bytes",
+            f"elements must be at least a byte wide to be indexed in memory, got {pointer.dtype}",
+            "recast the tensor to a type of bytes",
         )
     with pointer.k.eliminate_common_subexpressions():
         if inside is not None:
@@ -53,13 +54,15 @@ def moved(
 
 
 def _through(pointer: AddressType, outer: Any, inside: OffsetSum) -> AddressType:
-    """The pointer ``outer(inside)`` elements on."""
+    """The pointer advanced by ``outer(inside)`` elements."""
     size = pointer.size
     if not inside.terms:
         return pointer.add_bytes(outer(inside.static), size)
     if not isinstance(outer, Swizzle) or size & (size - 1):
         return _term_on(pointer, Term(outer(inside.total()), 1, 1))
-    low = inside.static & (_lowest_bit(inside.unit | 1 << outer.base) - 1)  # stays where it is
+    low = inside.static & (
+        _lowest_bit(inside.unit | 1 << outer.base) - 1
+    )  # not changed by the swizzle
     offset = OffsetSum((inside.static - low) * size)
     for term in inside.terms:
         offset.add(term.value, term.factor * size, term.unit // abs(term.factor))
@@ -73,8 +76,8 @@ def _lowest_bit(number: int) -> int:
 
 
 def _term_on(pointer: AddressType, term: Term) -> AddressType:
-    """The pointer a term's elements on: a number times what is static is multiplied on the way, a
-    stride in a register is scaled to bytes first, once for all that go by it.
+    """The pointer advanced by a term. A static factor is folded into the multiply-add; a stride in
+    a register is scaled to bytes first, once for all terms that use it.
     """
     value, factor, bytes_ = term.value, term.factor, term.unit * pointer.size
     _check(value)
@@ -112,23 +115,23 @@ def _as(value: Reg, kind: str) -> Reg:
 def _check(number: Any) -> None:
     if not isinstance(number, Reg) or number.dtype.kind not in ("int", "uint"):
         raise kernel_error(
-            f"{number!r} is not a coordinate or stride of memory",
-            "an int, or a u32, s32, u64, s64 register",
+            "a coordinate or stride of memory must be an int or a u32, s32, u64 or s64 register, "
+            f"got {number!r}"
         )
 
 
 def iterate_slices(tensor: Tensor) -> Iterator[Tensor]:
-    """Mode 0 of a tensor at each coordinate of mode 1.
+    """The slices of mode 0 of a tensor at each coordinate of mode 1.
 
-    Where a stride is dynamic, each address comes from one before: a register has the stride, and
-    not one for each of its multiples.
+    With dynamic strides, each address is computed from a previous one, so that only the stride
+    needs a register and not each multiple of it.
     """
     engine, layout = tensor.engine, tensor.layout
     if not hasattr(engine, "moved") or not isinstance(layout, Layout) or layout.is_static():
         yield from (tensor[None, i] for i in range(tensor.size(1)))
         return
     modes = list(zip(flatten(layout[1].shape), flatten(layout[1].stride), strict=True))
-    starts = [engine] * len(modes)  # for each mode: at its digit, the digits of those before at 0
+    starts = [engine] * len(modes)  # for each mode: at its digit, with all lower digits 0
     digits = [0] * len(modes)
     yield Tensor(engine, layout[0])
     for _ in range(1, layout.size(1)):

@@ -1,4 +1,4 @@
-"""Python's numbers as immediates: their bits in a format, and whether an instruction takes them."""
+"""Immediates: the bits of Python numbers in a format, and the values that an operand accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registers import is_integer
 
 
 def encode_float(t: DType, value: Any) -> int:
-    """The bits of a number in a float format (in both lanes of a packed one); it must fit."""
+    """The bits of a number in a float format, in both lanes of a packed one; it must fit."""
     try:
         number = float(value)
     except OverflowError:
@@ -31,27 +31,28 @@ def encode_float(t: DType, value: Any) -> int:
 
 @lru_cache(maxsize=4096)
 def _encoded(t: str, double: bytes) -> int:
-    """Keyed by the double's bytes: −0.0 and 0.0 are equal as numbers, NaNs never."""
+    """The bits of a double given as bytes: as cache keys, −0.0 and 0.0 would be equal."""
     (number,) = struct.unpack("<d", double)
     return int(encode(t, [number] * 2 if DTYPES[t].kind == "packed" else number))
 
 
 def wrap_integer(t: DType, value: int) -> int:
-    """An integer as an immediate of a type: negative ones of unsigned and bit types wrap."""
+    """An integer as an immediate of a type; a negative one wraps for unsigned and bit types."""
     low, high = -(1 << (t.bits - 1)), (1 << (t.bits - (t.kind == "int"))) - 1
     if not low <= value <= high:
         raise kernel_error(
-            f"{value} does not fit {t.name}", f"it holds {low if t.kind == 'int' else 0} … {high}"
+            f"{value} does not fit {t.name}",
+            f"its range is {low if t.kind == 'int' else 0} to {high}",
         )
     return value & high if value < 0 and t.kind != "int" else value
 
 
 def check_immediates(opcode: str, slot: OperandSlot, operand: tree.Operand, given: Any) -> None:
-    """That numbers, as they were given (not wrapped), are such as the instruction takes."""
+    """Check that the instruction accepts the numbers, as given and not wrapped."""
     items = operand.items if isinstance(operand, tree.Vector) else (operand,)
     for item, allowed in zip(items, slot.allowed, strict=False):
         if not isinstance(item, tree.Imm):
             continue
         if (given.__index__() if is_integer(given) else item.value) not in allowed:
-            wanted = allowed.describe() or "a register"
-            raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {given!r}")
+            expected = allowed.describe() or "a register"
+            raise kernel_error(f"{opcode}: operand {slot.name} must be {expected}, got {given!r}")

@@ -1,8 +1,8 @@
 """Pointers: an address with a state space and an element type.
 
-``p[i]`` loads, ``p[i] = v`` stores, ``p + i`` moves on by elements; what is static folds into the
-instruction's immediate offset, what is dynamic costs one multiply-add. That makes a pointer an
-engine for tensors. Alignment: what is static is checked, what is dynamic is trusted.
+``p[i]`` loads, ``p[i] = v`` stores, ``p + i`` advances by elements. A static offset is folded into
+the instruction's immediate, a dynamic one costs one multiply-add. So a pointer is an engine for
+tensors. The alignment of static offsets is checked, that of dynamic offsets is assumed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .address_terms import moved
 from .register_class import checked_dtype
 from .registers import Operations, Reg, Var
 
-_MAX_VECTOR = 16  # bytes that one load or store moves
+_MAX_VECTOR = 16  # bytes of one load or store
 
 
 def memory_type(t: DType) -> str:
-    """The type that a format is loaded and stored as: 16-bit floats and packed ones as bits."""
+    """The type of loads and stores of a format: untyped bits for 16-bit floats and packed types."""
     return t.name if t.kind in ("int", "uint") or t.name in ("f32", "f64") else f"b{max(8, t.bits)}"
 
 
@@ -33,12 +33,12 @@ class Pointer:
     is generic).
 
     ``base`` is a register (32 bits wide in shared memory, else 64) or a variable's symbol,
-    ``offset`` static bytes, ``align`` the base's known alignment in bytes, or None; ``sure`` is
-    what of it is left when nothing dynamic is trusted.
+    ``offset`` a static number of bytes, ``align`` the alignment of the base in bytes, or None.
+    ``sure`` is the alignment that holds for any value of the dynamic offsets.
     """
 
     __slots__ = ("align", "base", "dtype", "k", "offset", "space", "sure")
-    __array_ufunc__ = None  # numpy leaves operators to the pointer
+    __array_ufunc__ = None  # NumPy's operators are those of the pointer
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Pointer:
 
     @property
     def size(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return max(8, self.dtype.bits) // 8
 
     @property
@@ -81,7 +81,7 @@ class Pointer:
 
     # --- other pointers ---
     def _with(self, base: Union[Reg, tree.Symbol], offset: int, multiple: int = 0) -> Pointer:
-        """From another base, a dynamic ``multiple`` of bytes away."""
+        """A pointer with another base, a dynamic multiple of ``multiple`` bytes away."""
         sure = gcd(self.sure, multiple)
         return Pointer(self.k, self.space, self.dtype, base, offset, self.align, sure)
 
@@ -95,28 +95,29 @@ class Pointer:
     def __sub__(self, count: Any) -> Pointer:
         if isinstance(count, Reg):
             raise kernel_error(
-                "a pointer moves back by a static count only", "add a negative one (s32, s64)"
+                "only a static count can be subtracted from a pointer",
+                "add a negative s32 or s64 register",
             )
         return self + -_static(count)
 
     def add_bytes(self, count: Any, scale: int = 1) -> Pointer:
-        """The pointer ``count * scale`` bytes on; from a variable, a copy of its value now."""
+        """The pointer advanced by ``count * scale`` bytes; a variable is copied first."""
         if not isinstance(count, Reg):
             base = self.k.mov(self.base) if isinstance(self.base, Var) else self.base
             return self._with(base, self.offset + _static(count) * scale)
         return self.by_register(count, scale, scale)
 
     def by_register(self, count: Reg, scale: int, multiple: int) -> Pointer:
-        """The pointer ``count * scale`` bytes on, known to be a ``multiple`` of bytes."""
+        """The pointer advanced by ``count * scale`` bytes, a multiple of ``multiple``."""
         return self._with(self.k.address_add(self._register(), count, scale), self.offset, multiple)
 
     def cast(self, dtype: str | DType) -> Pointer:
-        """The same address, of elements of another type."""
+        """The same address with another element type."""
         t = checked_dtype(dtype)
         return Pointer(self.k, self.space, t, self.base, self.offset, self.align, self.sure)
 
     def aligned(self, align: int) -> Pointer:
-        """The same address, which the caller knows to be a multiple of ``align`` bytes."""
+        """The same address, which the caller asserts to be a multiple of ``align`` bytes."""
         return Pointer(self.k, self.space, self.dtype, self.address(), 0, align)
 
     def address(self) -> Reg:
@@ -134,20 +135,22 @@ class Pointer:
 
     @property
     def alignment(self) -> int:
-        """Bytes that the address is known to be a multiple of, trusting nothing dynamic."""
+        """The alignment of the address in bytes, for any value of the dynamic offsets."""
         return gcd(self.sure, self.offset)
 
     # --- as an engine of tensors ---
     def moved(
         self, outside: OffsetSum, outer: Any = None, inside: OffsetSum | None = None
     ) -> Pointer:
-        """The pointer ``outside + outer(inside)`` elements on, in few instructions."""
+        """The pointer advanced by ``outside + outer(inside)`` elements."""
         return moved(self, outside, outer, inside)
 
     def recast(self, dtype: DType) -> Pointer:
-        """The same address, of elements of another type, which fill whole bytes."""
+        """The same address with another element type; both types have whole bytes."""
         if dtype.bits % 8 or self.dtype.bits % 8:
-            raise kernel_error(f"memory of {self.dtype} as {dtype}: an element has whole bytes")
+            raise kernel_error(
+                f"elements in memory must be whole bytes for a recast, got {self.dtype} to {dtype}"
+            )
         return self.cast(dtype)
 
     def like(self, count: int, dtype: DType) -> RegisterMemory:
@@ -156,11 +159,11 @@ class Pointer:
 
     # --- variables ---
     def set(self, other: Pointer) -> None:
-        """Let a pointer variable (``k.var(pointer)``) point elsewhere."""
+        """Assign another address to a pointer variable (``k.var(pointer)``)."""
         self.k.add(other._register(), other.offset - self.offset, into=self._variable())
 
     def advance(self, count: Any) -> None:
-        """Move a pointer variable on by ``count`` elements."""
+        """Advance a pointer variable by ``count`` elements."""
         base = self._variable()
         if isinstance(count, Reg) and count.dtype.bits == self.width:
             self.k.address_add(base, self.k.mul(count, self.size), 1, into=base)
@@ -171,7 +174,9 @@ class Pointer:
 
     def _variable(self) -> Var:
         if not isinstance(self.base, Var):
-            raise kernel_error(f"{self!r} is not a variable", "make one with p = k.var(pointer)")
+            raise kernel_error(
+                f"the pointer must be a variable, got {self!r}", "p = k.var(pointer) makes one"
+            )
         return self.base
 
     # --- access ---
@@ -185,7 +190,9 @@ class Pointer:
         return loaded
 
     def __iter__(self) -> NoReturn:
-        raise kernel_error(f"{self!r} has no length to iterate over", "loop over its indices")
+        raise kernel_error(
+            f"{self!r} has no length and can't be iterated over", "loop over indices"
+        )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._at(index)._store((value,), "", "", 1)
@@ -193,26 +200,26 @@ class Pointer:
     def load(
         self, count: int = 1, *, index: Any = 0, order: str = "", cache: str = "", into: Any = None
     ) -> tuple[Reg, ...]:
-        """Load ``count`` (1, 2, 4) consecutive elements at once, always as a tuple (of new
-        registers, or the variables ``into``).
+        """Load ``count`` (1, 2, 4) consecutive elements with one instruction, as a tuple of new
+        registers or of the variables ``into``.
 
-        ``order`` stands before the space: ``volatile``, ``relaxed.gpu``, ``acquire.sys``;
-        ``cache`` after it: ``nc``, ``cg``, ``nc.L1::no_allocate.L2::128B``.
+        ``order`` is the qualifier before the state space: ``volatile``, ``relaxed.gpu``,
+        ``acquire.sys``; ``cache`` the one after it: ``nc``, ``cg``,
+        ``nc.L1::no_allocate.L2::128B``.
         """
         loaded = self._at(index)._load(order, cache, count, into)
         return (loaded,) if count == 1 else loaded
 
     def store(self, values: Any, *, index: Any = 0, order: str = "", cache: str = "") -> None:
-        """Store one value, or 2 or 4 of them at once. ``order`` and ``cache`` as in ``load``."""
+        """Store 1, 2 or 4 values with one instruction. ``order`` and ``cache`` as for ``load``."""
         items = (values,) if _is_scalar(values) else tuple(values)
         self._at(index)._store(items, order, cache, len(items))
 
     def atomic(self, op: str, *values: Any, index: Any = 0, order: str = "", kind: str = "") -> Reg:
-        """Read, combine and write at once; returns the old value.
+        """An atomic read-modify-write; returns the old value.
 
         ``op``: add, min, max, inc, dec, and, or, xor, exch, cas (compare, then value). ``order``:
-        ``relaxed.gpu``, ``acq_rel.sys``, …. ``kind`` is the type to be written where the element's
-        own does not fit.
+        ``relaxed.gpu``, ``acq_rel.sys``, …. ``kind`` overrides the operation's type.
         """
         opcode = _dotted("atom", order, self.space, _atomic(op, self.dtype, kind))
         return self.k.compute(opcode, self._at(index), *values, dtype=self.dtype)
@@ -220,7 +227,7 @@ class Pointer:
     def reduce(
         self, op: str, value: Any, *, index: Any = 0, order: str = "", kind: str = ""
     ) -> None:
-        """As ``atomic``, without the old value."""
+        """``atomic`` without the old value (``red``)."""
         self.k.emit(
             _dotted("red", order, self.space, _atomic(op, self.dtype, kind)), self._at(index), value
         )
@@ -229,14 +236,15 @@ class Pointer:
         needed = count * self.size
         if count not in (1, 2, 4) or (needed > _MAX_VECTOR and count > 1):
             raise kernel_error(
-                f"{count} elements of {self.dtype.name} can't be moved at once",
-                f"a vector has 2 or 4 elements and at most {_MAX_VECTOR} bytes",
+                f"a vector must have 2 or 4 elements and at most {_MAX_VECTOR} bytes, got "
+                f"{count} of {self.dtype.name}"
             )
         if self.align is not None and gcd(self.align, self.offset) < needed:
             have = gcd(self.align, self.offset)
             raise kernel_error(
-                f"{self!r} is aligned to {have} bytes; {count} × {self.dtype.name} needs {needed}",
-                "ask for more (align=…), or say p.aligned(n) where you know it",
+                f"{count} × {self.dtype.name} must be aligned to {needed} bytes, got {self!r}, "
+                f"aligned to {have}",
+                "declare it with align=…, or assert the alignment with p.aligned(n)",
             )
         vector = f"v{count}" if count > 1 else ""
         return _dotted(name, order, self.space, cache, vector, memory_type(self.dtype))
@@ -267,12 +275,13 @@ class Pointer:
 
 
 def _static(count: Any) -> int:
-    """A count of elements or bytes that is known now."""
+    """A static count of elements or bytes."""
     try:
         return operator.index(count)
     except TypeError:
         raise kernel_error(
-            f"{count!r} is not an index of a pointer", "an int, or a u32, s32, u64, s64 register"
+            "an index of a pointer must be an int or a u32, s32, u64 or s64 register, got "
+            f"{count!r}"
         ) from None
 
 
@@ -285,7 +294,7 @@ def _dotted(*words: str) -> str:
 
 
 def _atomic(op: str, t: DType, kind: str) -> str:
-    """The operation and type of an atomic: bit operations and exchanges are typed as bits."""
+    """The operation and type of an atomic; bit operations and exchanges have bit types."""
     if kind:
         return f"{op}.{kind}"
     if op in ("and", "or", "xor", "exch", "cas"):
@@ -297,15 +306,16 @@ def _atomic(op: str, t: DType, kind: str) -> str:
     return f"{op}.{t.name}"
 
 
-def check_start(engine: Pointer, least: int, swizzle: int, verb: str) -> None:
-    """That a tile in shared memory begins where hardware takes it: addresses are swizzled, so under
-    a swizzle at a multiple of its period, else of ``least`` bytes.
+def check_start(engine: Pointer, align: int, swizzle: int, user: str) -> None:
+    """Check that a tile in shared memory is aligned for the hardware: to the period of its swizzle,
+    which is applied to addresses, or without one to ``align`` bytes. ``user``: wgmma or a copy.
     """
-    least = 8 * swizzle or least
-    if engine.alignment % least:
+    align = 8 * swizzle or align
+    if engine.alignment % align:
+        under = f" with swizzle {swizzle}" if swizzle else ""
         raise kernel_error(
-            f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what {verb}"
-            f"{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
-            f"k.make_smem_tensor(…, align={least}), k.dynamic_shared(size, {least}), or"
-            f" p.aligned({least}) where you know it",
+            f"a tile for {user}{under} must be aligned to {align} bytes, got {engine!r}, aligned "
+            f"to {engine.alignment}",
+            f"k.make_smem_tensor(…, align={align}), k.dynamic_shared(size, {align}), or"
+            f" p.aligned({align})",
         )

@@ -1,9 +1,9 @@
 """Register memory: elements packed in a thread's registers, as an engine of tensors.
 
-An element of 32 bits or more has a register of its own; narrower ones lie side by side in words of
-32 bits, the first lowest, as fragments of matrix instructions have them. Offsets are static:
-registers have no addresses. ``[i]`` of the former is the variable itself, which changes when the
-element is written (``k.mov`` takes its value now); of the latter a value that was taken out.
+An element of 32 or 64 bits has a register of its own. Narrower elements are packed in 32-bit words,
+the first one lowest, as in fragments of matrix instructions. Offsets must be static. For wide
+elements ``[i]`` is the variable itself, which changes when the element is written (``k.mov`` copies
+its current value); for narrow elements it is an extracted value.
 
     f16  %r1 = e1 e0   %r2 = e3 e2   …        f32  %f1 = e0   %f2 = e1   …
 """
@@ -22,8 +22,9 @@ _WIDTHS = (4, 8, 16, 32, 64)
 
 
 class RegisterMemory:
-    """``count`` elements of ``dtype`` in the registers ``words``, seen from ``position`` on. The
-    words are variables, unless nothing will be written to them.
+    """``count`` elements of ``dtype`` in the registers ``words``; offset 0 is element ``position``.
+
+    The words are variables unless the memory is only read.
     """
 
     __slots__ = ("count", "dtype", "position", "words")
@@ -45,45 +46,47 @@ class RegisterMemory:
 
     @property
     def per(self) -> int:
-        """Elements of a register."""
+        """Elements per register."""
         return max(1, self.words[0].dtype.bits // self.dtype.bits)
 
     def __add__(self, offset: Any) -> RegisterMemory:
         return RegisterMemory(self.words, self.dtype, self.count, self.position + _static(offset))
 
     def __getitem__(self, offset: int) -> Reg:
-        word, place = self.place(offset)
-        return extract_element(word, self.dtype, place)
+        word, index = self.locate(offset)
+        return extract_element(word, self.dtype, index)
 
     def __setitem__(self, offset: int, value: Any) -> None:
-        word, place = self.place(offset)
-        self.write_word(word, {place: value})
+        word, index = self.locate(offset)
+        self.write_word(word, {index: value})
 
     def write_word(self, word: Any, values: dict[int, Any]) -> None:
-        """Write values at places of a word, converted; its other elements stay."""
+        """Write values, by their index in a word and converted; other elements are preserved."""
         last = self.words[-1] is word and self.count % self.per
-        kept = set(range(last or self.per)) - values.keys()
-        pack_elements(self.k, self.dtype, values, word, keep=bool(kept))
+        others = set(range(last or self.per)) - values.keys()
+        pack_elements(self.k, self.dtype, values, word, keep=bool(others))
 
-    def place(self, offset: int) -> tuple[Any, int]:
-        """The word that an element is in, and where."""
+    def locate(self, offset: int) -> tuple[Any, int]:
+        """The word of an element, and the element's index in the word."""
         index = self.position + _static(offset)
         if not 0 <= index < self.count:
-            raise kernel_error(f"element {index} of {self.count} in registers")
+            raise kernel_error(
+                f"an index of registers must be from 0 to {self.count - 1}, got {index}"
+            )
         return self.words[index // self.per], index % self.per
 
     def is_register_aligned(self, count: int) -> bool:
-        """Whether ``count`` elements from here on are whole registers."""
+        """Whether the first ``count`` elements are whole registers."""
         return self.position % self.per == 0 and count % self.per == 0
 
     def registers(self, count: int) -> tuple[Any, ...]:
-        """The whole registers of ``count`` elements from here on."""
+        """The registers of the first ``count`` elements, which must be whole registers."""
         if not self.is_register_aligned(count):
             raise kernel_error(
-                f"{count} elements of {self.dtype} from {self.position} on are no whole registers",
-                f"a register holds {self.per}",
+                f"position and count must be multiples of the {self.per} elements of a register, "
+                f"got {self.position} and {count} of {self.dtype}"
             )
-        self.place(0), self.place(count - 1)
+        self.locate(0), self.locate(count - 1)
         first = self.position // self.per
         return self.words[first : first + count // self.per]
 
@@ -91,10 +94,10 @@ class RegisterMemory:
         """The same registers as elements of another format."""
         old, word = self.dtype.bits, self.words[0].dtype.bits
         if dtype.bits > word or dtype.bits not in _WIDTHS:
-            raise kernel_error(f"registers of {word} bits hold no elements of {dtype}")
+            raise kernel_error(f"registers of {word} bits can't be recast to {dtype}")
         if self.position * old % dtype.bits:
             raise kernel_error(
-                f"recast to {dtype}: element {self.position} of {self.dtype} is within one"
+                f"element {self.position} of {self.dtype} must be aligned to {dtype} for a recast"
             )
         count, position = (n * old // dtype.bits for n in (self.count, self.position))
         return RegisterMemory(self.words, dtype, count, position)
@@ -107,22 +110,25 @@ class RegisterMemory:
 def _static(offset: Any) -> int:
     if not is_integer(offset):
         raise kernel_error(
-            f"registers have no addresses: their index is static, not {offset!r}", "unroll"
+            f"an index of registers must be static, got {offset!r}", "unroll the loop"
         )
     return operator.index(offset)
 
 
 def register_format(dtype: DType) -> tuple[int, DType]:
-    """(elements of a register, the register's format)."""
+    """(elements per register, the register's format)."""
     if dtype.name == "pred" or dtype.bits in (32, 64):
         return 1, dtype
     if dtype.bits not in _WIDTHS:
-        raise kernel_error(f"{dtype} does not fill registers", "hold its bits as b8, or as b32")
+        raise kernel_error(
+            f"elements in registers must have 4, 8, 16, 32 or 64 bits, got {dtype}",
+            "hold the bits as b8 or b32",
+        )
     return 32 // dtype.bits, DTYPES["b32"]
 
 
 def make_register_memory(k: Operations, count: int, dtype: DType) -> RegisterMemory:
-    """New registers for ``count`` elements; nothing is in them yet."""
+    """New registers for ``count`` elements, uninitialised."""
     per, word = register_format(dtype)
     return RegisterMemory(tuple(k.var(word) for _ in range(-(-count // per))), dtype, count)
 
@@ -130,42 +136,45 @@ def make_register_memory(k: Operations, count: int, dtype: DType) -> RegisterMem
 # --- words and their elements ---------------------------------------------------------------------
 
 
-def extract_element(word: Reg, dtype: DType, place: int) -> Reg:
-    """An element of a word."""
+def extract_element(word: Reg, dtype: DType, index: int) -> Reg:
+    """Element ``index`` of a word."""
     k, bits = word.k, dtype.bits
     if bits == word.dtype.bits:
         return word if word.dtype is dtype else k.view(word, dtype)
     if 2 * bits == word.dtype.bits:
-        return k.unpack(word, dtype)[place]
-    low = k.view(word, "u32") >> (bits * place)
+        return k.unpack(word, dtype)[index]
+    low = k.view(word, "u32") >> (bits * index)
     if bits < 8:
         low = low & ((1 << bits) - 1)
-    made: Reg = k.compute("cvt.u16.u32", low, dtype=dtype)
-    return made
+    element: Reg = k.compute("cvt.u16.u32", low, dtype=dtype)
+    return element
 
 
 def pack_elements(
-    k: Operations, dtype: DType, parts: dict[int, Any], into: Var | None = None, keep: bool = False
+    k: Operations, dtype: DType, values: dict[int, Any], into: Var | None = None, keep: bool = False
 ) -> Any:
-    """The word of these values by their places, converted, written to ``into`` where that is given;
-    with ``keep`` its other places stay as they are there.
+    """The word of values by their index, converted, and written to ``into`` if given; with ``keep``
+    the other elements of ``into`` are preserved.
     """
     per, word = register_format(dtype)
-    if len(parts) == 2 == per and _rounds_pairs(dtype, parts.values()):
-        return k.emit(f"cvt.rn.{dtype.name}x2.f32", parts[1], parts[0], into=into, dtype=word)
-    if per == 1 and into is not None and into.dtype is dtype and not isinstance(parts[0], Reg):
-        return k.mov(parts[0], into=into)
-    held = {place: convert_element(k, dtype, value) for place, value in parts.items()}
+    if len(values) == 2 == per and _rounds_pairs(dtype, values.values()):
+        return k.emit(f"cvt.rn.{dtype.name}x2.f32", values[1], values[0], into=into, dtype=word)
+    if per == 1 and into is not None and into.dtype is dtype and not isinstance(values[0], Reg):
+        return k.mov(values[0], into=into)
+    elements = {index: convert_element(k, dtype, value) for index, value in values.items()}
     if per == 1:
-        return k.as_result(_viewed(held[0], into.dtype if into is not None else word), into)
+        return k.as_result(_viewed(elements[0], into.dtype if into is not None else word), into)
     if per == 2:
-        rest = k.unpack(into, dtype) if keep and into is not None else (held[min(held)],) * 2
-        pair = [held.get(i, rest[i]) for i in range(2)]
+        if keep and into is not None:
+            rest = k.unpack(into, dtype)
+        else:
+            rest = (elements[min(elements)],) * 2
+        pair = [elements.get(i, rest[i]) for i in range(2)]
         return k.emit("mov.b32", pair, into=into, dtype=word)
     result = into if keep else k.mov(0, dtype=word, into=into)
-    for place, value in held.items():
+    for index, value in elements.items():
         wide = k.emit("cvt.u32.u16", Reg(k, DTYPES["u16"], value.operand), dtype=word)
-        result = k.emit("bfi.b32", wide, result, dtype.bits * place, dtype.bits, into=into)
+        result = k.emit("bfi.b32", wide, result, dtype.bits * index, dtype.bits, into=into)
     return result
 
 
@@ -174,16 +183,16 @@ def _viewed(value: Reg, dtype: DType) -> Reg:
 
 
 def _rounds_pairs(dtype: DType, values: Iterable[Any]) -> bool:
-    """Whether one instruction converts two values."""
+    """Whether one instruction rounds and packs both values."""
     floats = all(isinstance(v, Reg) and v.dtype.name == "f32" for v in values)
     return floats and dtype.name in ("f16", "bf16")
 
 
 def convert_element(k: Operations, dtype: DType, value: Any) -> Reg:
-    """A number or register as an element: converted, or where either is untyped bits, as it is."""
+    """A number or register as an element: converted, or viewed if either is untyped bits."""
     if not isinstance(value, Reg):
-        made: Reg = k.const(dtype, value)
-        return made
+        constant: Reg = k.const(dtype, value)
+        return constant
     given = value.dtype
     if given is dtype:
         return value

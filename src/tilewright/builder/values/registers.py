@@ -1,9 +1,9 @@
-"""Registers: what a kernel function holds instead of numbers.
+"""Registers: the values of a kernel function.
 
-A ``Reg`` is a typed PTX register. Python's operators on it emit instructions; it has no value
-while the kernel is traced, so asking for one (``if x``, ``int(x)``, ``range(x)``) is a
-KernelError. A ``Reg`` is written once; a ``Var`` may be written again (``x.set(v)``, ``x += v``),
-which is how values live across iterations.
+A ``Reg`` is a typed PTX register. Python's operators on it emit instructions. It has no value while
+the kernel is traced, so Python can't use one (``if x``, ``int(x)``, ``range(x)`` raise
+KernelError). A ``Reg`` is written once; a ``Var`` may be written repeatedly (``x.set(v)``,
+``x += v``), so that values are carried across iterations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors import KernelError
 from ...ptx import tree
 from ..source_location import kernel_error
 
-_UFUNCS = {  # NumPy's operators: a register's methods, on the left and on the right
+_UFUNCS = {  # NumPy's operators: the methods of a register as left and as right operand
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
     "multiply": ("__mul__", "__rmul__"),
@@ -47,9 +47,9 @@ Destination = Union["Var", "Registers", tuple["Var", ...], list["Var"], None]
 
 
 class Operations(Protocol):
-    """What registers, pointers and register memory need of the builder that made them.
+    """The builder, as registers, pointers and register memory use it.
 
-    ``Builder`` implements it; the modules of values are below the builder and don't import it.
+    ``Builder`` implements it; the modules of values are in a lower layer and don't import it.
     """
 
     def emit(
@@ -106,7 +106,7 @@ class Operations(Protocol):
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is a Python whole number (numpy's scalars too, its arrays not)."""
+    """Whether a value is an integer of Python or a NumPy scalar."""
     if isinstance(value, (int, Reg)):
         return isinstance(value, int)
     try:
@@ -117,7 +117,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether a value is a Python number that a float format may hold."""
+    """Whether a value is a real number of Python or a NumPy scalar."""
     if isinstance(value, (int, float)):
         return True
     scalar = hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
@@ -125,7 +125,7 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def other_trace_error(value: Any) -> KernelError:
-    """The error of a register or pointer of one trace that is used in another."""
+    """The error for a register or pointer of another trace."""
     return kernel_error(
         f"{value!r} belongs to another trace", "make it in this kernel, or pass it as a parameter"
     )
@@ -134,9 +134,9 @@ def other_trace_error(value: Any) -> KernelError:
 class Reg:
     """A typed register.
 
-    ``+ - * // % << >> & | ^ ~ -x abs`` and comparisons (which give predicates) emit instructions.
-    Both sides are registers of one type, or a register and a Python number. ``//`` and ``%`` are
-    for unsigned registers.
+    ``+ - * / // % << >> & | ^ ~ -x abs`` and comparisons (which give predicates) emit instructions.
+    The operands are two registers of the same type, or a register and a Python number. ``//`` and
+    ``%`` are for unsigned registers, ``/`` for f32 and f64.
     """
 
     __slots__ = ("dtype", "k", "operand")
@@ -154,7 +154,7 @@ class Reg:
         return self.k.convert(self, dtype, rnd, sat=sat, ftz=ftz)
 
     def view(self, dtype: str | DType) -> Reg:
-        """The same bits as another type of the same size; of a variable, the variable."""
+        """The same bits as another type of the same size; a view of a variable is the variable."""
         return self.k.view(self, dtype)
 
     # --- arithmetic ---
@@ -254,11 +254,11 @@ class Reg:
 
     __hash__ = object.__hash__
 
-    # --- what a register can't do while it is traced ---
+    # --- operations that need a value, which a register does not have during tracing ---
     def __bool__(self) -> NoReturn:
         raise kernel_error(
             f"{self!r} has no truth value while the kernel is traced",
-            "branch on the device with k.if_(p) or k.when(p); choose with k.select(p, a, b)",
+            "branch on the device with k.if_(p) or k.when(p); select with k.select(p, a, b)",
         )
 
     def __index__(self) -> NoReturn:
@@ -268,7 +268,7 @@ class Reg:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        raise kernel_error(f"{self!r} can't be iterated over", "split a packed one with k.unpack")
+        raise kernel_error(f"{self!r} can't be iterated over", "k.unpack splits a packed register")
 
     __int__ = __index__
 
@@ -276,7 +276,7 @@ class Reg:
         raise self._no_function("Python's float and math")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy leaves operators to the register; its functions there are none of."""
+        """NumPy's operators are those of the register; other ufuncs are errors."""
         names = _UFUNCS.get(ufunc.__name__)
         if names is None or method != "__call__" or options:
             raise self._no_function(f"numpy.{ufunc.__name__}")
@@ -285,16 +285,16 @@ class Reg:
 
     def _no_function(self, what: str) -> KernelError:
         return kernel_error(
-            f"{self!r} has no value while the kernel is traced, which {what} would need",
-            "name the instruction: k.ptx.sqrt.rn.f32(x), k.ptx.ex2.approx.f32(x); .to converts",
+            f"{self!r} has no value while the kernel is traced, but {what} needs one",
+            "use an instruction: k.ptx.sqrt.rn.f32(x), k.ptx.ex2.approx.f32(x); .to converts",
         )
 
 
 class Var(Reg):
-    """A register that may be written again, made by ``k.var``. ``x += 1`` changes it in place.
+    """A register that may be written repeatedly, made by ``k.var``. ``x += 1`` changes it in place.
 
-    It stands for what it holds when an instruction reads it: ``y = x``, ``+x`` and ``x.view(t)``
-    are the variable itself, and change with it. ``k.mov(x)`` is its value now.
+    An instruction reads its value at that point of the kernel. ``y = x``, ``+x`` and ``x.view(t)``
+    are the variable itself and change with it; ``k.mov(x)`` copies its current value.
     """
 
     __slots__ = ()
@@ -349,11 +349,11 @@ class Var(Reg):
 
 
 class Registers:
-    """An array of variables: fragments and accumulators. Indices are static.
+    """An array of variables, for fragments and accumulators. Indices must be static.
 
-    It is an engine for tensors: ``r[i]``, ``r[i] = v`` and ``r + n`` (the array from the n-th on).
-    ``r[i]`` is the variable, not its value now, so ``r[0], r[1] = r[1], r[0]`` is no exchange:
-    ``r[0], r[1] = k.mov(r[1]), k.mov(r[0])`` is.
+    It is an engine for tensors: ``r[i]``, ``r[i] = v`` and ``r + n`` (the array from element n on).
+    ``r[i]`` is the variable, not a copy of its value: to swap two elements, write
+    ``r[0], r[1] = k.mov(r[1]), k.mov(r[0])``.
     """
 
     __slots__ = ("items", "offset")
@@ -389,8 +389,10 @@ class Registers:
     def _at(self, index: int, end: int) -> int:
         if not is_integer(index):
             raise kernel_error(
-                f"registers have no addresses: their index is static, not {index!r}", "unroll"
+                f"an index of registers must be static, got {index!r}", "unroll the loop"
             )
         if not 0 <= index < end:
-            raise kernel_error(f"register {index} of an array of {len(self)}")
+            raise kernel_error(
+                f"an index of registers must be from 0 to {len(self) - 1}, got {index}"
+            )
         return self.offset + index
