@@ -10,7 +10,7 @@ import pytest
 import tilewright
 from gemm_cases.kernels import make_problem
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Problem, TmaConfig, check, choose, complete, parse, ranked
+from tilewright.gemm import Config, Problem, TmaConfig, check, choose, complete, parse, ranked
 from tilewright.gemm.cost_model import estimate
 from tilewright.target import device_spec
 
@@ -75,6 +75,7 @@ def test_the_chosen_parts_are_the_best(problem: Problem) -> None:
         ("bf16", "64x64x64::3", {"stages": 3}),
         ("bf16", "64x64x64::p", {"persistent": True}),
         ("bf16", "64x64x64/2@3", {"ctas": 2, "group": 3}),
+        ("bf16", "64x64x64*4", {"split": 4}),
         ("f64", "64x64x16:m8n8k4", {"mma": (8, 8, 4)}),
         ("f64", "64x64x16", {"mma": (16, 8, 4)}),
         ("f32", "simt:64x64x16", {"tile": (64, 64, 16)}),
@@ -87,6 +88,12 @@ def test_written_parts_of_the_others_stay(type_: str, text: str, written: dict[s
     config = complete(text, problem, H200)
     check(problem, config, H200)
     assert {name: getattr(config, name) for name in written} == written
+
+
+def test_split_k_is_chosen_where_it_is_left_out() -> None:
+    """One tile of D and a long K: an A100 has 108 SMs."""
+    config = complete("64x64x64", Problem(64, 64, 1 << 16), A100)
+    assert isinstance(config, Config) and config.split > 1
 
 
 def test_a_complete_text_has_default_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,33 @@ from rows import every_row
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Problem, TmaConfig, check, choose, ranked
 from tilewright.gemm.cost_model import estimate
+from tilewright.gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout
+from tilewright.gemm.epilogue.graph import EpilogueInput
+from tilewright.gemm.epilogue.tracing import cast, epilogue
 from tilewright.gemm.tma import tma_checks, tma_search_space
 from tilewright.gemm.tma.tma_columns import TmaColumns
 from tilewright.gemm.tma.tma_config import relayout_problem
 from tilewright.target import DEFAULT_DEVICE, DeviceSpec
 
+
+@epilogue
+def scaled(acc: Any, bias: Any, scale: Any) -> dict[str, Any]:
+    return {"d": cast(acc * scale + bias, "e4m3"), "sum": acc + bias}
+
+
+def epilogue_problem(m: int, n: int, k: int) -> Problem:
+    """A product with two outputs, of 8 and of 32 bits."""
+    inputs = EpilogueInput("bias", "f32", "n"), EpilogueInput("scale", "f32", "")
+    graph = scaled.trace("f32", inputs)
+    bound = BoundEpilogue(graph, (EpilogueOperandLayout(),) * 2, (EpilogueOperandLayout(),))
+    return Problem(m, n, k, "bf16", "bf16", "e4m3", epilogue=bound)
+
+
 BY_TMA = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
 SOME = [case for case in cases(200) if case[0].a in BY_TMA and case[1].target.name == "sm_90a"]
+EPILOGUES = [
+    (epilogue_problem(*sizes), DEFAULT_DEVICE) for sizes in ((512, 768, 1024), (20, 48, 64))
+]
 
 
 @every_row(("case", "line"), lambda: zip(cases(), recorded(), strict=True), parts=4)
@@ -29,7 +50,7 @@ def test_the_choice_is_the_recorded_one(case: tuple[Problem, DeviceSpec], line: 
     assert choice(*case) == line
 
 
-@every_row(("problem", "device"), cases(40))
+@every_row(("problem", "device"), [*cases(40), *EPILOGUES])
 def test_candidates_are_ranked_by_the_estimate_of_each(
     problem: Problem, device: DeviceSpec
 ) -> None:
@@ -77,7 +98,10 @@ def fits(problem: Problem, config: TmaConfig, device: DeviceSpec) -> bool:
     return True
 
 
-@given(st.lists(random_configs(), min_size=1, max_size=30), st.sampled_from(SOME))
+@given(
+    st.lists(random_configs(), min_size=1, max_size=30),
+    st.sampled_from([*SOME, *EPILOGUES, *EPILOGUES]),
+)
 def test_the_rules_on_columns_are_the_rules_of_check(
     configs: Sequence[TmaConfig], case: tuple[Problem, DeviceSpec]
 ) -> None:

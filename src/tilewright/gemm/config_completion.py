@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..target import DeviceSpec
-from .cost_model import AnyConfig, estimate
+from .cost_model import AnyConfig, estimates
 from .cp_async.partial_cp_async_config import multistage_candidates, simt_candidates
 from .heuristic import check
 from .problem import Problem, validate
@@ -71,7 +71,7 @@ def _best(
     if not fitting:
         example = max(configs, key=lambda config: config.threads)
         raise _misfit(text, problem, example, device)
-    return min(fitting, key=lambda config: estimate(problem, config, device))
+    return fitting[int(estimates(problem, fitting, device).argmin())]
 
 
 def _misfit(text: str, problem: Problem, example: AnyConfig, device: DeviceSpec) -> ConfigError:

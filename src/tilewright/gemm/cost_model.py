@@ -7,9 +7,13 @@ problem at once, as columns; one configuration is a column of length one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ..target import DeviceSpec
+from .columns import Column
 from .cp_async import multistage_cost, simt_cost
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
@@ -23,34 +27,30 @@ AnyConfig = Config | TmaConfig | SimtConfig
 
 def estimate(problem: Problem, config: AnyConfig, device: DeviceSpec) -> float:
     """Estimated seconds on the device."""
-    if isinstance(config, TmaConfig):
-        column = tma_cost.estimates(problem, *_tma_columns(problem, config, device), device)
-    elif isinstance(config, SimtConfig):
-        costs = simt_cost.simt_costs(problem, [config], device)
-        column = simt_cost.estimates(problem, costs, device)
-    else:
-        mma_costs = multistage_cost.multistage_costs(problem, [config], device)
-        column = multistage_cost.estimates(problem, mma_costs, device)
-    return float(column[0])
+    return float(estimates(problem, [config], device)[0])
+
+
+def estimates(problem: Problem, configs: Sequence[AnyConfig], device: DeviceSpec) -> Column:
+    """Estimated seconds of configurations of one kernel."""
+    model, *columns = _columns(problem, configs, device)
+    seconds: Column = model.estimates(problem, *columns, device)
+    return seconds
 
 
 def terms(problem: Problem, config: AnyConfig, device: DeviceSpec) -> dict[str, float]:
     """The terms of the estimate: the seconds that each would take alone. Terms that overlap take
     about as long as the longest.
     """
-    if isinstance(config, TmaConfig):
-        columns = tma_cost.terms(problem, *_tma_columns(problem, config, device), device)
-    elif isinstance(config, SimtConfig):
-        costs = simt_cost.simt_costs(problem, [config], device)
-        columns = simt_cost.terms(problem, costs, device)
-    else:
-        mma_costs = multistage_cost.multistage_costs(problem, [config], device)
-        columns = multistage_cost.terms(problem, mma_costs, device)
-    return {name: float(np.ravel(column)[0]) for name, column in columns.items()}
+    model, *columns = _columns(problem, [config], device)
+    found = model.terms(problem, *columns, device)
+    return {name: float(np.ravel(column)[0]) for name, column in found.items()}
 
 
-def _tma_columns(
-    problem: Problem, config: TmaConfig, device: DeviceSpec
-) -> tuple[TmaColumns, tma_cost.TileCosts]:
-    columns = TmaColumns.of([config])
-    return columns, tma_cost.tile_costs(relayout_problem(problem), columns, device)
+def _columns(problem: Problem, configs: Sequence[Any], device: DeviceSpec) -> tuple[Any, ...]:
+    """The cost model of the configurations' kernel, and its columns."""
+    if isinstance(configs[0], TmaConfig):
+        columns = TmaColumns.of(configs)
+        return tma_cost, columns, tma_cost.tile_costs(relayout_problem(problem), columns, device)
+    if isinstance(configs[0], SimtConfig):
+        return simt_cost, simt_cost.simt_costs(problem, configs, device)
+    return multistage_cost, multistage_cost.multistage_costs(problem, configs, device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -52,9 +53,11 @@ def multistage_candidates(text: str, problem: Problem, device: DeviceSpec) -> Se
     def shared_bytes(config: Config) -> int:
         return config.shared_bytes(problem.input.bits)
 
-    return _agreeing(table, written) + _completed(
-        make, written, "warps", WARPS, shared_bytes, device
-    )
+    completed = _completed(make, written, "warps", WARPS, shared_bytes, device)
+    if "split" not in written and not written.get("persistent"):
+        splits = product(completed, multistage.SPLITS)
+        completed += [replace(config, split=split) for config, split in splits]
+    return _agreeing(table, written) + completed
 
 
 def simt_candidates(text: str, device: DeviceSpec) -> Sequence[SimtConfig]:
