@@ -1,4 +1,4 @@
-"""Nonsense given to the algebra is a LayoutError that says so, whatever the function."""
+"""Wrong arguments of the algebra: each function raises LayoutError with the broken rule."""
 
 import numpy as np
 import pytest
@@ -67,34 +67,84 @@ CALLS = {
 }
 
 
-@every_row(("name", "given"), [(name, given) for name, some in CALLS.items() for given in some])
-def test_nonsense_is_a_typed_error(name, given):
-    with pytest.raises(LayoutError):
-        getattr(cute, name)(*given)
+INT_TUPLE = "(shape|stride|bound|order|tile) must be an integer or a tuple"
+RULES = {  # beside INT_TUPLE, what a function's messages may say
+    "complement": "bound must be at least 1|needs strides that are numbers",
+    "composition": "the tiler must have at most the 2 modes",
+    "append": "expected a layout or a tensor|must be layouts",
+    "prepend": "expected a layout or a tensor",
+    "group": "has 2 modes, got begin|expected a layout or a tensor",
+    "take": "has 2 modes, got begin",
+    "select": "has 2 modes, got mode 5|expected a tuple of modes",
+    "ceil_div": "division of 7 by 0",
+    "unflatten": "too few leaves",
+    "size": "has 2 modes, got mode 2",
+    "cosize": "expected a layout or a tensor",
+    "coshape": "expected a layout or a tensor",
+    "crd2idx": "nesting differs|a coordinate must be a number",
+    "idx2crd": "nesting differs|expected a number|does not match shape",
+    "make_layout": "expected layouts or a shape|must be layouts",
+    "make_ordered_layout": "order must be unique|must have the same nesting",
+    "make_identity_layout": "must be at least 1",
+    "make_composed_layout": "offset .* must be a number|outer .* must be a swizzle or layout",
+    "logical_divide": "the tiler must have at most the 2 modes",
+    "tile_to_shape": "must have at least the modes|block's size 4 does not divide 6",
+    "upcast": "the factor must be a positive integer",
+    "downcast": "the factor must be a positive integer|expected a mode of stride 1",
+    "recast": "must have at least one bit",
+    "left_inverse": "needs strides that are numbers",
+    "with_shape": "must be at least 1",
+    "shape_div": "one must divide the other",
+    "elem_less": "must have the same nesting",
+    "evenly_divides": "division of 4 by 0",
+    "max_common_vector": "has no domain",
+    "swizzle_after": "expects a layout and a swizzle",
+    "local_partition": "tile must be a layout",
+    "make_tensor": "expected an engine or array",
+    "make_fragment_like": "has no domain",
+    "make_tensor_like": "expected a tensor",
+    "make_predicate": "expected a tensor",
+    "lazy_transform": "expected a tensor",
+    "recast_tensor": "expected a tensor",
+    "copy": "expected a tensor",
+    "fill": "expected a tensor",
+    "transform": "expected a tensor|transform expects tensors",
+    "axpby": "expected a tensor",
+    "explain": "does not support|missing a required argument",
+    "Swizzle": "must be integers|must be at least bits",
+    "Layout": "must have the same nesting|must be at least 1",
+    "parse": "expected a str|expected a number",
+}
+
+
+@every_row(("name", "args"), [(name, args) for name, calls in CALLS.items() for args in calls])
+def test_a_wrong_argument_is_a_layout_error(name, args):
+    with pytest.raises(LayoutError, match="|".join(filter(None, [INT_TUPLE, RULES.get(name)]))):
+        getattr(cute, name)(*args)
 
 
 @pytest.mark.parametrize("bits", [0, 2])
 @pytest.mark.parametrize(
-    "given", [1.5, None, "a", (1, 2), np.float32(1), np.zeros(3), B, Swizzle(1, 2, 3)], ids=repr
+    "offset", [1.5, None, "a", (1, 2), np.float32(1), np.zeros(3), B, Swizzle(1, 2, 3)], ids=repr
 )
-def test_a_swizzle_is_of_integers(bits, given):
+def test_the_offsets_of_a_swizzle_must_be_integers(bits, offset):
     with pytest.raises(LayoutError, match=f"the offsets of Sw<{bits},0,3> must be integers, got"):
-        Swizzle(bits, 0, 3)(given)
+        Swizzle(bits, 0, 3)(offset)
 
 
-def test_pythons_slices_are_no_coordinates():
+def test_a_slice_is_not_a_coordinate():
     for crd in ((slice(0, 2), 1), (1, slice(None)), ..., (..., 1)):
         with pytest.raises(LayoutError, match="a coordinate must be a number or a tuple"):
             TENSOR[crd]
 
 
-def test_what_holds_a_layout_spans_what_the_layout_does():
+def test_the_span_of_a_tensor_is_that_of_its_layout():
     swizzled = cute.composition(Swizzle(1, 0, 3), TENSOR.layout)
     assert cute.coshape(TENSOR) == cute.coshape(swizzled) == 32
     assert cute.max_alignment(cute.make_tensor(np.zeros(32), (4, 8))) == 32
 
 
-def test_no_such_mode():
+def test_a_missing_mode_is_an_error():
     with pytest.raises(LayoutError, match=r"\(4,4\):\(1,4\) has 2 modes, got mode 3"):
         A[3]
     with pytest.raises(LayoutError, match="4:1 has one mode, got mode 1"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -143,18 +144,18 @@ def test_as_cute_where_pycute_differs(program: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("call", "message"),
     [
-        lambda: layout.shape_div(6, 4),
-        lambda: layout.crd2idx((1, 2), (3, 4, 5)),
-        lambda: layout.elem_scale((2, 3), 4),
-        lambda: layout.crd2crd(9, 4),
-        lambda: layout.composition(Layout((3, 4), (1, 8)), 4),
-        lambda: layout.complement(Layout((4, 4), (1, 2))),
-        lambda: layout.coalesce(Layout(4), (1, 1)),
-        lambda: Swizzle(3, 0, 2),
+        (lambda: layout.shape_div(6, 4), "one must divide the other"),
+        (lambda: layout.crd2idx((1, 2), (3, 4, 5)), "does not match shape"),
+        (lambda: layout.elem_scale((2, 3), 4), "must have the same nesting"),
+        (lambda: layout.crd2crd(9, 4), "must be below 4, got 9"),
+        (lambda: layout.composition(Layout((3, 4), (1, 8)), 4), "is not a layout"),
+        (lambda: layout.complement(Layout((4, 4), (1, 2))), "overlaps the modes below"),
+        (lambda: layout.coalesce(Layout(4), (1, 1)), "at most the 1 modes"),
+        (lambda: Swizzle(3, 0, 2), "must be at least bits"),
     ],
 )
-def test_asserts_are_layout_errors(wrong: object) -> None:
-    with pytest.raises(LayoutError):
-        wrong()  # type: ignore[operator]
+def test_asserts_are_layout_errors(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        call()

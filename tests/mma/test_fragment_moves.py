@@ -242,7 +242,9 @@ def test_errors_name_what_is_right():
         mma.fragment_move("ldmatrix.sync.aligned.m8n8.x3.shared.b16")
     with pytest.raises(TargetError, match="needs sm_90, got sm_80"):
         mma.fragment_move("stmatrix.sync.aligned.m8n8.x1.b16", "sm_80")
-    with pytest.raises(UnknownInstruction):  # A of four-bit integers is row-major
+    with pytest.raises(
+        UnknownInstruction, match=r"expected \.row"
+    ):  # A of four-bit integers is row-major
         form("wmma.load.a.sync.aligned.col.m8n8k32.s4")
-    with pytest.raises(UnknownInstruction):  # .trans is mandatory
+    with pytest.raises(UnknownInstruction, match=r"\.trans is missing"):  # .trans is mandatory
         form("ldmatrix.sync.aligned.m16n16.x1.shared.b8")

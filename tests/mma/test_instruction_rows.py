@@ -72,7 +72,7 @@ def test_ldmatrix():
 def test_other_combinations_name_the_nearest():
     with pytest.raises(UnknownInstruction, match=r"nearest are .*f32\.f16\.f16\.f32"):
         form("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16")
-    with pytest.raises(UnknownInstruction):
+    with pytest.raises(UnknownInstruction, match=r"expected \.f16, \.f16, got \.bf16, \.bf16"):
         form("mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16")
-    with pytest.raises(UnknownInstruction):
+    with pytest.raises(UnknownInstruction, match=r"ldmatrix has no \.x3"):
         form("ldmatrix.sync.aligned.m8n8.x3.shared.b16")

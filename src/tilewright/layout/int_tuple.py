@@ -54,7 +54,7 @@ def normalize(t: IntTuple, what: str) -> IntTuple:
         return int(t)
     not_a_number = isinstance(t, (float, str, bytes)) or hasattr(t, "__array__")
     if not_a_number or not hasattr(t, "__mul__"):
-        raise LayoutError(f"a {what} must be an integer or a tuple of them, got {t!r}")
+        raise LayoutError(f"{what} must be an integer or a tuple of integers, got {t!r}")
     return t
 
 

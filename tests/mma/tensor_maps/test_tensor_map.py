@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields
 from dataclasses import replace as with_field
@@ -125,9 +126,8 @@ def test_formats_without_a_type_of_their_own_are_moved_as_unsigned_integers():
     ],
 )
 def test_a_refusal_names_the_rule(change, says):
-    with pytest.raises(LayoutError) as e:
+    with pytest.raises(LayoutError, match=re.escape(says)):
         with_field(A, **change)
-    assert says in str(e.value)
 
 
 def test_im2cols_rules():

@@ -94,7 +94,7 @@ def test_modifiers_may_stand_in_another_order():
         ("min.s32.relu", "min.relu.s32"),
     ]:
         assert form(written).chosen == form(row).chosen
-    with pytest.raises(UnknownInstruction):
+    with pytest.raises(UnknownInstruction, match=r"no instruction 'cvt\.f64\.bf16\.rp\.rp'"):
         form("cvt.f64.bf16.rp.rp")
 
 

@@ -119,7 +119,7 @@ def test_bad(text: str) -> None:
     ],
 )
 def test_unknown(opcode: str) -> None:
-    with pytest.raises(UnknownInstruction):
+    with pytest.raises(UnknownInstruction, match=f"no instruction '{opcode}'"):
         form(opcode)
 
 

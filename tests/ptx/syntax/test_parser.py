@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -215,9 +216,18 @@ def test_a_misspelt_directive_gets_a_hint() -> None:
         parse(HEAD + ".entry k() .maxntidd 5 { ret; }")
 
 
-@pytest.mark.parametrize("text", ["", "ret;", ".version 8", ".version 8.5\n.entry k() {}", "\x00"])
-def test_what_is_no_module(text: str) -> None:
-    with pytest.raises(PtxSyntaxError):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a module must begin with .version, got the end"),
+        ("ret;", "a module must begin with .version, got 'ret'"),
+        (".version 8", "expected a version such as 8.5, got '8'"),
+        (".version 8.5\n.entry k() {}", "expected '.target' after .version, got '.entry'"),
+        ("\x00", "unexpected character"),
+    ],
+)
+def test_a_wrong_header_is_a_syntax_error(text: str, message: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=re.escape(message)):
         parse(text)
 
 
@@ -234,7 +244,7 @@ def test_what_is_no_module(text: str) -> None:
     ],
 )
 def test_deep_or_endless_text_is_an_error(deep: str) -> None:
-    with pytest.raises(PtxSyntaxError):
+    with pytest.raises(PtxSyntaxError, match=r"at most \d+ (deep|bits)|got the end of the text"):
         parse(HEAD + deep)
 
 

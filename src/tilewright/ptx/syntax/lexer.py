@@ -95,7 +95,7 @@ class Cursor:
 
     def integer(self, describe: str = "an integer") -> int:
         if self.kind == "int" and integer(self.value) is None:
-            self.fail(f"{describe} must have at most 64 bits, got {self.value}")
+            self.fail(f"{describe} must have at most 64 bits, got {self.value:.40}")
         return integer(self.take("int", describe)) or 0
 
     # --- errors ---
