@@ -27,18 +27,18 @@ def texts(data: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["lz4", ZSTD])
-def test_compression_loses_nothing(how: str) -> None:
+def test_decompression(how: str) -> None:
     packed = (DATA / f"scale_{how}.fatbin").read_bytes()
     assert len(packed) < len(PLAIN)
     assert [t.strip() for t in texts(packed)] == [t.strip() for t in texts(PLAIN)]
 
 
-def test_entries_are_named() -> None:
+def test_entries_as_text() -> None:
     (found,) = fatbin.entries(PLAIN)
     assert sorted(map(str, found)) == ["PTX for sm_80", "PTX for sm_90", "machine code for sm_90"]
 
 
-def test_several_follow_one_another() -> None:
+def test_consecutive_fatbinaries() -> None:
     assert texts(PLAIN + bytes(8) + PLAIN) == 2 * texts(PLAIN)
 
 
@@ -46,21 +46,21 @@ def test_several_follow_one_another() -> None:
     ("target", "best"), [("sm_80", "sm_80"), ("sm_86", "sm_80"), ("sm_90", "sm_80"),
                          ("sm_90a", "sm_90a"), ("sm_100a", "sm_80")]
 )  # fmt: skip
-def test_the_best_ptx_is_of_the_highest_that_runs(target: str, best: str) -> None:
+def test_the_ptx_of_the_highest_usable_architecture(target: str, best: str) -> None:
     (found,) = fatbin.entries(PLAIN)
     assert f".target {best}\n" in fatbin.best_ptx(found, Target.parse(target))
 
 
-def test_where_none_runs_the_error_says_what_there_is() -> None:
+def test_without_usable_ptx_the_error_lists_the_entries() -> None:
     (found,) = fatbin.entries(PLAIN)
-    with pytest.raises(TargetError, match=r"sm_75 runs; there is PTX for sm_80, PTX for sm_90a, m"):
+    with pytest.raises(TargetError, match=r"sm_75 runs, got PTX for sm_80, PTX for sm_90a, m"):
         fatbin.best_ptx(found, Target.parse("sm_75"))
     code = [entry for entry in found if not entry.is_ptx]
-    with pytest.raises(TargetError, match=r"there is machine code for sm_90"):
+    with pytest.raises(TargetError, match=r"got machine code for sm_90"):
         fatbin.best_ptx(code, Target.parse("sm_90a"))
 
 
-def test_ptx_of_a_later_day_is_passed_over() -> None:
+def test_ptx_for_unknown_architectures_is_ignored() -> None:
     later = PLAIN.replace(b".target sm_90a", b".target sm_999")
     (found,) = fatbin.entries(later)
     assert ".target sm_80\n" in fatbin.best_ptx(found)
@@ -114,12 +114,12 @@ BYTES = st.binary(max_size=60) | st.lists(
 
 
 @given(BYTES)
-def test_lz4_comes_back(data: bytes) -> None:
+def test_lz4_round_trip(data: bytes) -> None:
     assert fatbin.unpack_lz4(packed(data), len(data)) == data
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))
-def test_what_is_no_lz4_is_refused_or_has_its_size(data: bytes, size: int) -> None:
+def test_invalid_lz4_is_an_error_or_has_the_stated_size(data: bytes, size: int) -> None:
     try:
         assert len(fatbin.unpack_lz4(data, size)) == size
     except PtxError:
@@ -127,14 +127,14 @@ def test_what_is_no_lz4_is_refused_or_has_its_size(data: bytes, size: int) -> No
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.binary(min_size=1, max_size=8))
-def test_damaged_ones_are_refused_or_read(at: int, written: bytes) -> None:
+def test_damaged_fatbinaries_are_errors_or_readable(at: int, written: bytes) -> None:
     try:
         texts(PLAIN[:at] + written + PLAIN[at + len(written) :])
     except PtxError:
         pass
 
 
-def test_they_are_found_in_a_program() -> None:
+def test_fatbinaries_of_a_program() -> None:
     stray = fatbin.MAGIC.to_bytes(4, "little")
     program = b"\x7fELF" + bytes(60) + PLAIN + stray + b"code" * 9 + PLAIN + stray
     (one,) = fatbin.entries(PLAIN)

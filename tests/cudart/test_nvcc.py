@@ -44,11 +44,11 @@ def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
     assert ended.code == 4 and "bytes of dynamic shared memory, not 60000" in ended.errors
 
 
-def test_without_its_symbols_it_is_refused(tmp_path: Path, capfd: Any) -> None:
+def test_a_stripped_program_is_an_error(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-Xlinker", "-s")
     assert "its symbols are stripped" in run_program(capfd, program).errors
 
 
-def test_without_ptx_it_is_refused(tmp_path: Path, capfd: Any) -> None:
+def test_a_program_without_ptx_is_an_error(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-gencode", "arch=compute_80,code=sm_80")
-    assert "there is machine code for sm_80" in run_program(capfd, program).errors
+    assert "got machine code for sm_80" in run_program(capfd, program).errors

@@ -1,8 +1,7 @@
-"""CUDA programs without CUDA: an unmodified program runs here, and its kernels on the virtual
-machine.
+"""CUDA programs on the virtual machine: an unmodified program runs, with its kernels on the CPU.
 
-It has a floor of its own above ``vm``: the virtual machine runs kernels and knows of no runtime,
-and what stands in for the runtime (``shim/``, in C) knows of no kernel.
+A shared library in C (``shim/``) replaces the CUDA runtime and driver and forwards requests to this
+process, which runs the kernels on ``vm.Machine``.
 """
 
 from .fatbin import best_ptx, in_program

@@ -1,8 +1,8 @@
 """Fatbinaries: the device code that nvcc puts into programs, and the PTX in it.
 
-A fatbinary is a header and entries, each PTX or machine code for one architecture, plain or
-compressed: nvcc up to 12 does it by LZ4, since 13 by Zstandard. In a program they lie in section
-``.nv_fatbin``. The layout of the headers is what nvcc 12 and 13 were seen to write.
+A fatbinary is a header and entries. Each entry is PTX or machine code for one architecture, plain
+or compressed: by LZ4 up to nvcc 12, by Zstandard since nvcc 13. A program has fatbinaries in its
+section ``.nv_fatbin``. The layout of the headers was derived from the output of nvcc 12 and 13.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..target import FIRST_VERSION, Target
 
 MAGIC = 0xBA55ED50
 _MAGIC = MAGIC.to_bytes(4, "little")
-_HEADER = struct.Struct("<IHHQ")  # magic, version, its own size, bytes of entries
+_HEADER = struct.Struct("<IHHQ")  # magic, version, size of the header, size of the entries
 _ENTRY = struct.Struct("<HHIQI8xI8xQ8xQ")  # kind, …, sizes, architecture, flags, size of the text
 _PTX, _CODE = 1, 2  # kinds
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
@@ -28,12 +28,12 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class FatbinEntry:
-    """One of a fatbinary's entries; ``data`` is as it stands there."""
+    """An entry of a fatbinary; ``data`` may be compressed."""
 
     kind: int
     number: int  # of the architecture: 90
     flags: int
-    size: int  # of what compressed data becomes
+    size: int  # of the decompressed data
     data: bytes
 
     @property
@@ -41,7 +41,7 @@ class FatbinEntry:
         return self.kind == _PTX
 
     def text(self) -> str:
-        """The PTX. PtxError where it can't be unpacked."""
+        """The PTX. Raises PtxError if it can't be decompressed."""
         raw = self.data
         if self.flags & _LZ4:
             raw = unpack_lz4(raw, self.size)
@@ -54,10 +54,10 @@ class FatbinEntry:
 
 
 def entries(data: bytes) -> Iterator[list[FatbinEntry]]:
-    """The entries of each of the fatbinaries that follow one another. PtxError for other bytes."""
+    """The entries of each of several consecutive fatbinaries. Raises PtxError for other data."""
     at = 0
     while at < len(data):
-        if data[at : at + 1] == b"\0":  # between two of them
+        if data[at : at + 1] == b"\0":  # padding between two fatbinaries
             at += 1
             continue
         try:
@@ -65,7 +65,7 @@ def entries(data: bytes) -> Iterator[list[FatbinEntry]]:
         except struct.error:
             magic = header = size = 0
         if magic != MAGIC or at + header + size > len(data):
-            raise PtxError(f"no fatbinary at byte {at} of {len(data)}")
+            raise PtxError(f"expected a fatbinary at byte {at} of {len(data)}")
         yield list(_entries(data[at + header : at + header + size]))
         at += header + size
 
@@ -99,30 +99,32 @@ def in_program(data: bytes) -> Iterator[list[FatbinEntry]]:
         at = data.find(_MAGIC, at + size)
 
 
-def best_ptx(found: list[FatbinEntry], target: Target | None = None) -> str:
-    """The PTX for the highest architecture, of those that the target runs where there is one.
-    TargetError where there is none such, which says what there is.
+def best_ptx(entries_: list[FatbinEntry], target: Target | None = None) -> str:
+    """The PTX for the highest architecture, among those that the target runs if one is given.
+
+    Raises TargetError, which lists the entries, if there is none.
     """
-    texts = [entry.text() for entry in found if entry.is_ptx]
+    texts = [entry.text() for entry in entries_ if entry.is_ptx]
     named = [(t[1], text) for text in texts if (t := _TARGET.search(text))]
     known = [(Target.parse(name), text) for name, text in named if name in FIRST_VERSION]
-    runs = [(of, text) for of, text in known if target is None or target.runs(of)]
-    if not runs:
-        there = [f"PTX for {name}" for name, _ in named] + [str(e) for e in found if not e.is_ptx]
+    usable = [(of, text) for of, text in known if target is None or target.runs(of)]
+    if not usable:
+        present = [f"PTX for {name}" for name, _ in named]
+        present += [str(entry) for entry in entries_ if not entry.is_ptx]
         raise TargetError(
-            f"no PTX that {target or 'anything'} runs; there is {', '.join(there) or 'nothing'}",
-            hint="nvcc -arch=sm_90a or -gencode arch=compute_80,code=compute_80 puts PTX in",
+            f"the program must have PTX that {target or 'a GPU'} runs, got "
+            f"{', '.join(present) or 'nothing'}",
+            hint="nvcc -arch=sm_90a or -gencode arch=compute_80,code=compute_80 embeds PTX",
         )
-    return max(runs, key=lambda pair: pair[0])[1]
+    return max(usable, key=lambda pair: pair[0])[1]
 
 
 # --- compression -------------------------------------------------------------------------------
 
 
 def unpack_lz4(data: bytes, size: int) -> bytes:
-    """An LZ4 block of ``size`` bytes: each sequence is literals, then a copy of what came before.
-
-    PtxError for what is none.
+    """Decompress an LZ4 block of ``size`` bytes; each sequence is literals, then a copy of earlier
+    output. Raises PtxError for invalid data.
     """
     out = bytearray()
     at = 0
@@ -132,20 +134,20 @@ def unpack_lz4(data: bytes, size: int) -> bytes:
             count, at = _length(data, at + 1, token >> 4)
             out += data[at : at + count]
             at += count
-            if at >= len(data):  # the last has literals only
+            if at >= len(data):  # the last sequence has literals only
                 break
             distance = data[at] | data[at + 1] << 8
             count, at = _length(data, at + 2, token & 15)
             _repeat(out, distance, count + 4)
     except IndexError:
-        raise PtxError("a fatbinary's LZ4 data ends too early") from None
+        raise PtxError("the LZ4 data of a fatbinary is truncated") from None
     if len(out) != size:
-        raise PtxError(f"a fatbinary's LZ4 data has {len(out)} bytes, not {size}")
+        raise PtxError(f"the LZ4 data of a fatbinary must have {size} bytes, got {len(out)}")
     return bytes(out)
 
 
 def _length(data: bytes, at: int, count: int) -> tuple[int, int]:
-    """A length of 15 goes on in further bytes, up to one that is not 255."""
+    """A length; 15 is continued by bytes that are added, up to one that is not 255."""
     if count == 15:
         while data[at] == 255:
             count, at = count + 255, at + 1
@@ -154,30 +156,30 @@ def _length(data: bytes, at: int, count: int) -> tuple[int, int]:
 
 
 def _repeat(out: bytearray, distance: int, count: int) -> None:
-    """Copy from ``distance`` back; what is copied may include itself."""
+    """Append ``count`` bytes from ``distance`` before the end; the ranges may overlap."""
     start = len(out) - distance
     if distance == 0 or start < 0:
-        raise PtxError(f"a fatbinary's LZ4 data reaches {distance} bytes back, of {len(out)}")
-    piece = bytes(out[start : start + count])
-    while len(piece) < count:
-        piece += piece
-    out += piece[:count]
+        raise PtxError(f"a distance in the LZ4 data must be from 1 to {len(out)}, got {distance}")
+    repeated = bytes(out[start : start + count])
+    while len(repeated) < count:
+        repeated += repeated
+    out += repeated[:count]
 
 
 def unpack_zstd(data: bytes, size: int) -> bytes:
-    """A Zstandard frame of ``size`` bytes, by the system's libzstd. PtxError where there is none or
-    the data is damaged.
+    """Decompress a Zstandard frame of ``size`` bytes with the system's libzstd. Raises PtxError if
+    there is none or the data is damaged.
     """
     library = ctypes.util.find_library("zstd")
     if library is None:
         raise PtxError(
-            "the PTX is compressed by Zstandard, and this system has no libzstd",
-            hint="nvcc --compress-mode=speed takes LZ4, which needs none; or install libzstd1",
+            "the PTX is compressed with Zstandard, but libzstd is not installed",
+            hint="install libzstd1, or use nvcc --compress-mode=speed, which uses LZ4",
         )
     unpack = ctypes.CDLL(library).ZSTD_decompress
     unpack.restype = ctypes.c_size_t
     unpack.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
     out = ctypes.create_string_buffer(size)
     if unpack(out, size, ctypes.c_char_p(data), len(data)) != size:
-        raise PtxError("a fatbinary's Zstandard data is damaged")
+        raise PtxError("the Zstandard data of a fatbinary is damaged")
     return out.raw

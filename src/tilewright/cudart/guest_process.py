@@ -1,7 +1,7 @@
-"""What one process asks of its virtual GPU, answered: modules, memory, launches, tensor maps.
+"""The requests of one process to its virtual GPU: modules, memory, launches, tensor maps.
 
-A request is a number and bytes, as ``shim/shim.h`` has them. An answer is bytes, or an ``Answer``
-with the number of a CUDA error.
+A request is a number and a payload, defined in ``shim/shim.h``. The reply is bytes, or a
+``RequestError`` with the number of a CUDA error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FUNCTION = struct.Struct("<9I")
 
 
 class RequestError(Exception):
-    """A request that ends with a CUDA error of this number, and has nothing more to say."""
+    """A request that fails with the CUDA error of this number, without a message."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -63,28 +63,29 @@ class RequestError(Exception):
 
 @dataclass
 class GuestProcess:
-    """One process: its memory, a file that it maps too, and what it loaded. ``machine`` makes a
-    machine with a memory (each module has its own: kernels of several may have one name), and
-    ``watch`` is called while a kernel runs.
+    """One process: its memory, which the process maps from a file, its modules and its functions.
+
+    ``machine`` makes a machine for a memory; there is one machine for each module, since kernels of
+    several modules may have the same name. ``watch`` is called while a kernel runs.
     """
 
     machine: Callable[[GlobalMemory], Machine]
     watch: Callable[[int, int], object]
     modules: list[Machine] = field(default_factory=list)
     functions: list[tuple[Machine, str]] = field(default_factory=list)
-    kinds: dict[int, int] = field(default_factory=dict)  # of what was allocated, by its address
-    printed: bytes = b""  # by the last launch
-    fault: int = 0  # the number of the CUDA error with which a kernel ended
+    kinds: dict[int, int] = field(default_factory=dict)  # of allocations, by address
+    printed: bytes = b""  # the output of the last launch
+    fault: int = 0  # the number of the CUDA error of a kernel that failed
 
     def __post_init__(self) -> None:
-        self.file = os.memfd_create("tilewright", os.MFD_CLOEXEC)  # for the process, and closed
+        self.file = os.memfd_create(
+            "tilewright", os.MFD_CLOEXEC
+        )  # passed to the process, then closed
         self.memory = GlobalMemory(file=self.file)
         self.target = self.machine(self.memory).target
 
     def answer(self, what: int, payload: bytes) -> bytes:
-        """The answer to a request. ``Answer`` or a typed error, for which ``status`` has a number,
-        where there is none.
-        """
+        """The reply to a request. Raises RequestError, or an error that ``status`` numbers."""
         if what >= len(_REQUESTS):
             raise RequestError(INVALID_VALUE)
         return _REQUESTS[what](self, payload)
@@ -110,7 +111,7 @@ class GuestProcess:
         if data.startswith(fatbin.MAGIC.to_bytes(4, "little")):
             return [fatbin.best_ptx(found, self.target) for found in fatbin.entries(data)]
         if data.startswith(b"\x7fELF"):
-            raise TargetError("a module of machine code can't be run, only PTX")
+            raise TargetError("a module must be PTX, got machine code")
         return [data.decode(errors="replace")]
 
     def _named(self, payload: bytes) -> tuple[Machine, str]:
@@ -159,7 +160,9 @@ class GuestProcess:
     def release(self, payload: bytes) -> bytes:
         (address,) = struct.unpack("<Q", payload)
         if self.kinds.pop(address, None) is None:
-            raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
+            raise DeviceError(
+                f"the address to free must be the start of an allocation, got {address:#x}"
+            )
         self.memory.free(address)
         return b""
 
@@ -179,18 +182,20 @@ class GuestProcess:
     # --- launches ---
 
     def launch(self, payload: bytes) -> bytes:
-        """``launched``, which is so where this raises, too."""
+        """Launch a kernel; the reply is ``launched``, also if this raises."""
         self.printed = b""
         number, *sizes, shared = _LAUNCH.unpack_from(payload)
         machine, name = self.functions[number]
         grid, block, cluster = sizes[:3], sizes[3:6], sizes[6:]
-        how: dict[str, Any] = {"cluster": cluster if any(cluster) else None, "watch": self.watch}
+        options: dict[str, Any] = {
+            "shared": shared, "cluster": cluster if any(cluster) else None, "watch": self.watch,
+        }  # fmt: skip
         printed = io.StringIO()
         if 0 in grid:
-            raise LaunchError(f"grid {tuple(grid)} has no CTAs")
+            raise LaunchError(f"the grid must have at least one CTA, got {tuple(grid)}")
         try:
             with redirect_stdout(printed):
-                machine.launch(name, grid, block, payload[_LAUNCH.size :], shared=shared, **how)
+                machine.launch(name, grid, block, payload[_LAUNCH.size :], **options)
         except VmFault as fault:
             self.fault = status(fault)
             raise
@@ -200,13 +205,13 @@ class GuestProcess:
 
     @property
     def launched(self) -> bytes:
-        """The answer to a launch: the fault so far, which counts for all that the process does from
-        then on, and what the kernel printed.
+        """The reply to a launch: the fault so far, which fails all later calls of the process, and
+        the kernel's output.
         """
         return struct.pack("<i", self.fault) + self.printed
 
     def occupancy(self, payload: bytes) -> bytes:
-        """CTAs that are resident on an SM; of clusters, how many on all of them."""
+        """Resident CTAs per SM; for clusters, resident clusters on the GPU."""
         number, threads, dynamic, *cluster = _OCCUPANCY.unpack(payload)
         machine, name = self.functions[number]
         limits = machine.target.limits
@@ -288,7 +293,7 @@ def _enumerator(name: str, values: Sequence[_T], number: int) -> _T:
 
 
 def status(error: TilewrightError) -> int:
-    """The number of the CUDA error that stands for a typed error."""
+    """The number of the CUDA error for a typed error."""
     if isinstance(error, VmFault):
         return _FAULTS.get(error.kind, FAILED)
     return next((number for kind, number in _STATUS.items() if isinstance(error, kind)), FAILED)

@@ -1,8 +1,8 @@
-"""Runs a CUDA program on this machine, whose calls of CUDA come here.
+"""Runs a CUDA program and serves its CUDA calls.
 
-The program and whatever it starts load our library in the place of CUDA's (``library``); each
-process that calls it connects to a socket and has a virtual GPU of its own (``guest``). One request
-is answered at a time, in the thread that called ``run``, so that Ctrl-C stops a kernel.
+The program and its child processes load the shim library instead of CUDA's (``shim_library``). Each
+process that uses it connects to a socket and has a virtual GPU of its own (``guest_process``).
+Requests are served one at a time, in the thread that called ``run``, so that Ctrl-C stops a kernel.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .guest_process import LAUNCH, GuestProcess, RequestError, status
 from .shim_library import LIBRARY_NAMES, CompileCached, install
 
 VARIABLE = "TILEWRIGHT_CUDART"
-SIGNALLED = 128  # and the signal's number: the exit code, as shells say it
-_HEADER = struct.Struct("<II")  # request and bytes; status and bytes
-_GRACE = 2.0  # seconds that a stopped program has to end
+SIGNALLED = 128  # plus the signal's number: the exit code, as in shells
+_HEADER = struct.Struct("<II")  # request and its bytes; status and the reply's bytes
+_GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
 Report = Callable[[str], object]
 
@@ -39,10 +39,10 @@ def run(
     keep: CompileCached,
     say: Report,
 ) -> int:
-    """Run a program with its arguments to its end; its exit code.
+    """Run a program with its arguments; returns its exit code.
 
-    ``machine`` makes a machine with a memory, ``keep`` keeps the library once compiled, ``say``
-    hears of what went wrong in kernels and calls. DeviceError where the program can't be run.
+    ``machine`` makes a machine for a memory, ``keep`` caches the compiled library, ``say`` is
+    called with the errors of kernels and calls. Raises DeviceError if the program can't be started.
     """
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         install(Path(folder), keep)
@@ -50,7 +50,7 @@ def run(
             try:
                 process = subprocess.Popen(list(command), env=_environment(Path(folder)))
             except OSError as error:
-                raise DeviceError(f"{command[0]} can't be run: {error.strerror}") from None
+                raise DeviceError(f"{command[0]} can't be started: {error.strerror}") from None
             try:
                 server.serve(process)
             finally:
@@ -62,7 +62,7 @@ def run(
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The program's: the loader finds our library before any other."""
+    """The program's environment, in which the loader finds the shim library first."""
     paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     preload = [str(folder / LIBRARY_NAMES[0]), *filter(None, [os.environ.get("LD_PRELOAD")])]
     return {
@@ -74,7 +74,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a program that has ended, or tell it to; one that does not listen is killed."""
+    """Terminate the program if it still runs, kill it after ``_GRACE`` seconds, and wait."""
     try:
         process.terminate()
         process.wait(_GRACE)
@@ -84,7 +84,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Disconnected(Exception):
-    """The process that asked has ended."""
+    """The process has closed its connection."""
 
 
 class _Server:
@@ -92,12 +92,12 @@ class _Server:
         self, folder: Path, machine: Callable[[GlobalMemory], Machine], say: Report
     ) -> None:
         self.machine, self.say = machine, say
-        self.said: set[str] = set()
-        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.door.bind(str(folder / "socket"))
-        self.door.listen()
+        self.reported: set[str] = set()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(folder / "socket"))
+        self.listener.listen()
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.door, selectors.EVENT_READ, self._accept)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
 
     def __enter__(self) -> _Server:
         return self
@@ -109,7 +109,7 @@ class _Server:
         self.selector.close()
 
     def serve(self, process: subprocess.Popen[bytes]) -> None:
-        """Answer until the program has ended."""
+        """Serve requests until the program has ended."""
         ended = os.pidfd_open(process.pid)
         try:
             self.selector.register(ended, selectors.EVENT_READ)
@@ -122,28 +122,28 @@ class _Server:
             os.close(ended)
 
     def _accept(self) -> None:
-        """A process: it gets its memory's file, then it asks."""
-        line, _ = self.door.accept()
-        guest = GuestProcess(self.machine, lambda *_: _check(line))
+        """Accept a process, and send it the file of its memory."""
+        connection, _ = self.listener.accept()
+        guest = GuestProcess(self.machine, lambda *_: _check_connected(connection))
         try:
-            socket.send_fds(line, [b"m"], [guest.file])
-        except OSError:  # it has ended already, as the first question shows
+            socket.send_fds(connection, [b"m"], [guest.file])
+        except OSError:  # it has ended already, which the first request will show
             pass
-        os.close(guest.file)  # the memory keeps it
+        os.close(guest.file)  # the memory has mapped it
         self.selector.register(
-            line, selectors.EVENT_READ, partial(self._serve_request, line, guest)
+            connection, selectors.EVENT_READ, partial(self._serve_request, connection, guest)
         )
 
-    def _serve_request(self, line: socket.socket, guest: GuestProcess) -> None:
+    def _serve_request(self, connection: socket.socket, guest: GuestProcess) -> None:
         try:
-            self._answer(line, guest)
+            self._answer(connection, guest)
         except (_Disconnected, OSError):
-            self.selector.unregister(line)
-            line.close()
+            self.selector.unregister(connection)
+            connection.close()
 
-    def _answer(self, line: socket.socket, guest: GuestProcess) -> None:
-        what, size = _HEADER.unpack(_receive(line, _HEADER.size))
-        payload = _receive(line, size)
+    def _answer(self, connection: socket.socket, guest: GuestProcess) -> None:
+        what, size = _HEADER.unpack(_receive(connection, _HEADER.size))
+        payload = _receive(connection, size)
         code, answer = 0, b""
         try:
             answer = guest.answer(what, payload)
@@ -152,34 +152,34 @@ class _Server:
         except TilewrightError as error:
             code, answer = status(error), guest.launched if what == LAUNCH else b""
             self._say_once(str(error))
-        line.sendall(_HEADER.pack(code, len(answer)) + answer)
+        connection.sendall(_HEADER.pack(code, len(answer)) + answer)
 
     def _say_once(self, message: str) -> None:
-        """A program may launch again and again what can't be run."""
-        if message not in self.said:
-            self.said.add(message)
+        """Report a message once: a program may repeat a launch that fails."""
+        if message not in self.reported:
+            self.reported.add(message)
             self.say(message)
 
 
-def _receive(line: socket.socket, size: int) -> bytes:
+def _receive(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        more = line.recv(min(size - len(data), 1 << 20))
+        more = connection.recv(min(size - len(data), 1 << 20))
         if not more:
             raise _Disconnected
         data += more
     return bytes(data)
 
 
-def _check(line: socket.socket) -> None:
-    """Whether a process still waits for its kernel; ``_Gone`` ends the launch."""
+def _check_connected(connection: socket.socket) -> None:
+    """Raise _Disconnected, which ends the launch, if the process no longer waits for it."""
     try:
-        if not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+        if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
             raise _Disconnected
     except BlockingIOError:
         return
 
 
-def machine_factory(arch: str, seed: int, **how: Any) -> Callable[[GlobalMemory], Machine]:
-    """For ``run``: makes machines that are alike but for their memory."""
-    return lambda memory: Machine(arch, seed, memory=memory, **how)
+def machine_factory(arch: str, seed: int, **options: Any) -> Callable[[GlobalMemory], Machine]:
+    """The ``machine`` argument of ``run``: makes equal machines with different memories."""
+    return lambda memory: Machine(arch, seed, memory=memory, **options)

@@ -1,5 +1,5 @@
-"""The library that stands in for CUDA's: compiled from ``shim/`` when first needed, by whatever C
-compiler there is.
+"""The shim library, which replaces CUDA's libraries: compiled from ``shim/`` on first use, with any
+C compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import DeviceError
 from ..source_key import source_key
 
 SOURCES = Path(__file__).parent / "shim"
-#: What programs ask the loader for; all are this one library.
+#: The names under which programs load CUDA; all are this library.
 LIBRARY_NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -26,11 +26,11 @@ CompileCached = Callable[[str, str, Callable[[], bytes]], bytes]
 
 
 def library(keep: CompileCached) -> bytes:
-    """The shared library. ``keep(kind, key, make)`` finds it again. DeviceError where there is no
-    compiler, or it fails.
+    """The shared library, cached by ``keep(kind, key, make)``. Raises DeviceError if there is no
+    compiler or it fails.
     """
     if sys.platform != "linux":
-        raise DeviceError(f"CUDA programs can be run on Linux, and this is {sys.platform}")
+        raise DeviceError(f"CUDA programs must be run on Linux, got {sys.platform}")
     command = _compiler()
     files = sorted(SOURCES.iterdir())
     parts = [part for f in files for part in (f.name.encode(), f.read_bytes())]
@@ -41,36 +41,36 @@ def library(keep: CompileCached) -> bytes:
 
 
 def _compiler() -> list[str]:
-    given = shlex.split(os.environ.get("CC", ""))
-    if given:
-        return given
+    configured = shlex.split(os.environ.get("CC", ""))
+    if configured:
+        return configured
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
     if found is None:
         raise DeviceError(
-            f"a CUDA program needs a C compiler once; not found: {', '.join(COMPILERS)}",
-            hint="install gcc or clang, or name one in CC",
+            f"running CUDA programs needs a C compiler, none was found: {', '.join(COMPILERS)}",
+            hint="install gcc or clang, or set CC",
         )
     return [found]
 
 
 def _compiled(command: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        made = Path(folder, "made.so")
+        target = Path(folder, "shim.so")
         options = ["-std=gnu11", "-O1", "-w", "-fPIC", "-shared", "-fvisibility=hidden"]
         versions = f"-Wl,--version-script={SOURCES / 'versions.map'}"
         files = [str(f) for f in sorted(SOURCES.glob("*.c"))]
-        whole = [*command, *options, "-o", str(made), *files, versions, "-ldl", "-lpthread"]
+        whole = [*command, *options, "-o", str(target), *files, versions, "-ldl", "-lpthread"]
         try:
-            done = subprocess.run(whole, capture_output=True, text=True, errors="replace")
+            result = subprocess.run(whole, capture_output=True, text=True, errors="replace")
         except OSError as error:
-            raise DeviceError(f"{command[0]} can't be run: {error.strerror}") from None
-        if done.returncode:
-            raise DeviceError(f"{shlex.join(whole)} failed:\n{done.stderr.strip()}")
-        return made.read_bytes()
+            raise DeviceError(f"{command[0]} can't be started: {error.strerror}") from None
+        if result.returncode:
+            raise DeviceError(f"{shlex.join(whole)} failed:\n{result.stderr.strip()}")
+        return target.read_bytes()
 
 
 def install(folder: Path, keep: CompileCached) -> None:
-    """Put the library into a folder under each of its names."""
+    """Install the library in a folder under each of its names."""
     own = folder / "libtilewright.so"
     own.write_bytes(library(keep))
     for name in LIBRARY_NAMES:
