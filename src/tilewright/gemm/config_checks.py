@@ -72,7 +72,9 @@ def check_shared_memory(config: Any, need: int, device: DeviceSpec) -> None:
         )
 
 
-def check_no_epilogue(config: Any, problem: Problem) -> None:
-    """Raises ConfigError for a problem with an epilogue function."""
-    if problem.epilogue is not None:
-        raise ConfigError(f"{config}: epilogue functions need a configuration of kernel tma")
+def check_epilogue(config: Any, problem: Problem) -> None:
+    """Raises ConfigError for an epilogue that the cp.async kernels do not compute."""
+    if problem.pair:
+        raise ConfigError(f"{config}: two matrices B need a configuration of kernel tma")
+    if problem.epilogue is not None and problem.epilogue.graph.reductions:
+        raise ConfigError(f"{config}: reductions in the epilogue need kernel tma")

@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from .cp_async.multistage_config import Config
-from .epilogue.emission import store_vector
-from .epilogue.graph import TENSOR
-from .epilogue.operand_loads import EpilogueOperands, TileElements
-from .epilogue.operand_parameters import operand_values, parameters_with
+from .epilogue.operand_loads import EpilogueOperands
+from .epilogue.operand_parameters import operand_values, parameters_with, unread_maps
+from .epilogue.output_stores import OutputStores, StridedMatrix
 from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
@@ -128,14 +127,8 @@ def kernel_arguments(
             values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= operand_values(problem.epilogue, strides)
     return parameters_with(SplitKParameters, problem.epilogue, "f32").pack(
-        values, without_address=_unread_maps(problem)
+        values, without_address=unread_maps(problem.epilogue)
     )
-
-
-def _unread_maps(problem: Problem) -> set[str]:
-    """The tensor maps of an epilogue's outputs, which this kernel does not use."""
-    outputs = problem.epilogue.named_outputs() if problem.epilogue else ()
-    return {f"map_{name}" for name, _, _ in outputs}
 
 
 def build(problem: Problem, config: SplitKConfig) -> Traced:
@@ -153,14 +146,6 @@ def _build(problem: Problem, config: SplitKConfig) -> Traced:
 
     parameters = parameters_with(SplitKParameters, problem.epilogue, "f32")
     return parameters.trace(kernel, name, block=THREADS, min_ctas=MIN_CTAS)
-
-
-class StridedMatrix(NamedTuple):
-    """C or D in the kernel: its first element, the leading dimension, the batch stride."""
-
-    pointer: Pointer
-    leading: Reg
-    batch_stride: Reg
 
 
 class SplitKReduction:
@@ -182,14 +167,15 @@ class SplitKReduction:
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        operands = None
+        outputs = None
         if self.problem.epilogue:
             operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
             operands.load_scalars()
+            outputs = OutputStores(k, operands, d, self.problem.align_d)
         accumulators = self._sum(self.partials, self.ctas * self.size)
         exists = self.inside & (self.position[0] < p.m)
-        if operands:
-            self._store_outputs(accumulators, exists, d, operands)
+        if outputs:
+            outputs.store(accumulators, self.position, exists, False)
         else:
             self._store(accumulators, exists, d, c)
 
@@ -244,8 +230,8 @@ class SplitKReduction:
         k, problem = self.k, self.problem
         integer = problem.accumulator_type == "s32"
         values = accumulators if integer else [self.alpha * v for v in accumulators]
-        target = self._address(d)
-        old = self._address(c) if problem.with_c else None
+        target = d.at(problem.d, self.position)
+        old = c.at(problem.d, self.position) if problem.with_c else None
         size = self.type.bits // 8
         count = VECTOR if problem.align_d >= VECTOR * size else 1  # row ends are aligned alike
         for first in range(0, VECTOR, count):
@@ -257,34 +243,6 @@ class SplitKReduction:
                     made.append(result if same else result.to(self.type.name))
                 target.aligned(count * size).store(made, index=first)
 
-    def _store_outputs(
-        self, accumulators: list[Any], inside: Any, d: StridedMatrix, operands: EpilogueOperands
-    ) -> None:
-        """Evaluate the epilogue and store the vector of each tensor output."""
-        k, problem = self.k, self.problem
-        row, column, batch = self.position
-        offsets = [(0, i) for i in range(VECTOR)]
-        elements = TileElements(row, column, batch, offsets, VECTOR)
-        aligns, matrices = [problem.align_d], [d]
-        for name, _, layout in operands.bound.named_outputs():
-            aligns.append(layout.align)
-            matrices.append(self._operand_matrix(name))
-        values = operands.values([(accumulator,) for accumulator in accumulators], elements)
-        outputs = zip(operands.bound.graph.outputs, values, strict=True)
-        tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
-        for (type_, vector), align, matrix in zip(tensors, aligns, matrices, strict=True):
-            target = self._address(matrix, type_)
-            size = dtype(type_).bits // 8
-            count = VECTOR if align >= VECTOR * size else 1  # row ends are aligned alike
-            for first in range(0, VECTOR, count):
-                with k.if_(inside & (column + first < self.parameters.n)):
-                    store_vector(k, target + first, vector[first : first + count], type_)
-
-    def _operand_matrix(self, name: str) -> StridedMatrix:
-        p = self.parameters
-        pointer = global_pointer(self.k, getattr(p, name))
-        return StridedMatrix(pointer, getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"))
-
     def _with_c(self, value: Any, c: Any, index: int) -> Any:
         """The value plus β times an element of C, which is read where β is not 0."""
         k, result = self.k, self.k.var(value)
@@ -294,11 +252,3 @@ class SplitKReduction:
             integer = self.problem.accumulator_type == "s32"
             result.set(result + old if integer else k.fma(self.beta, old, result))
         return result
-
-    def _address(self, matrix: StridedMatrix, type_: str = "") -> Any:
-        """This thread's first element of a matrix; ``type_``: D's if empty."""
-        row, column, batch = self.position
-        offset = row.to("u64") * matrix.leading + column.to("u64")
-        if batch is not None:
-            offset = offset + batch.to("u64") * matrix.batch_stride
-        return matrix.pointer.cast(type_ or self.type) + offset

@@ -245,3 +245,30 @@ def test_errors_of_two_matrices_b() -> None:
         tilewright.matmul(
             a, (a, a), epilogue=gated, s=1.0, device="vm", config="tma:128x64x64:2:3~"
         )
+
+
+OTHER_KERNELS = {
+    "multistage": ("64x64x32:2x2:3", ("f16", "f16"), (128, 64, 64)),
+    "multistage, odd": ("64x64x32:2x2:3", ("bf16", "bf16"), (67, 49, 72)),
+    "multistage, batch": ("64x64x32:2x2:3", ("f16", "f16"), (3, 64, 72, 64)),
+    "multistage, split-K": ("64x64x32:2x2:3*2", ("f16", "f16"), (67, 49, 256)),
+    "simt": ("simt:64x64x8:8x8:3", ("f32", "f32"), (67, 49, 72)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KERNELS)
+def test_epilogues_in_kernels_of_cp_async(name: str) -> None:
+    config, types, shape = OTHER_KERNELS[name]
+    *batch, m, n, _ = shape
+    operands = {
+        "bias": random((n,), "bf16"), "residual": random((*batch, m, n), "f16"),
+        "row": random((m, 1), "f32"), "s": 0.5,
+    }  # fmt: skip
+    check_call(affine, shape, types, config, operands)
+    check_call(two_outputs, shape, types, config, {"bias": operands["bias"]})
+
+
+def test_an_epilogue_of_f64() -> None:
+    a, b, bias = random((40, 24), "f64"), random((24, 33), "f64"), random((33,), "f64")
+    got = tilewright.matmul(a, b, epilogue=lambda acc, x: acc * 2.0 + x, x=bias, device="vm")
+    assert np.array_equal(got, tilewright.matmul(a, b, device="vm") * 2 + bias)

@@ -16,6 +16,7 @@ from typing import Any
 from ...builder import Builder, Pointer, Reg, fragment_registers
 from ...layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor, make_tensor
 from ...mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
+from ..epilogue.output_stores import OutputStores
 from ..problem import Problem
 from .multistage_config import PAD, WARP, Config
 
@@ -27,13 +28,16 @@ Move = tuple[int, int, Any, list[tuple[int, Any]]]
 
 @dataclass
 class OutputMatrix:
-    """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that may be
-    moved at once.
+    """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that one access
+    may move. ``graph``: of D, what evaluates an epilogue function and stores its outputs instead;
+    ``batch``: the index of the product.
     """
 
     pointer: Pointer
     leading: Reg
     align: int
+    graph: OutputStores | None = None
+    batch: Any = None
 
 
 class VectorEpilogue:
@@ -47,8 +51,9 @@ class VectorEpilogue:
         self.k, self.problem, self.full = k, problem, full
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
-        self.elements = 16 // self.size
         self.word = max(self.size, 4)
+        self.elements = 16 // (self.word if d.graph else self.size)
+        self.anywhere = self.full and d.graph is None  # the position in D is not needed
         self.integer = problem.accumulator_type == "s32"
 
     def begin(self, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
@@ -67,6 +72,10 @@ class VectorEpilogue:
         None, where tiles cover D).
         """
         k = self.k
+        if self.d.graph:
+            valid = True if self.full else at[0] < self.limits[0]
+            self.d.graph.store(sums, (*at, self.d.batch), valid, self.full)
+            return
         inside = left = None
         if at is not None:
             row, column = at
@@ -257,7 +266,7 @@ class StagedEpilogue(VectorEpilogue):
         taken = self.k.make_rmem_tensor(self.elements, self.problem.accumulator_type)
         self.k.copy(self.take, staged, taken)
         d, c = (m and m.at(piece) for m in matrices)
-        self.piece(self.k.values(taken), None if self.full else where[piece], d, c)
+        self.piece(self.k.values(taken), None if self.anywhere else where[piece], d, c)
 
 
 class PartialEpilogue(StagedEpilogue):
@@ -293,4 +302,4 @@ class DirectEpilogue(StagedEpilogue):
         for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
             sums = list(fragment_registers(acc[None, i, j])[v : v + self.elements])
             d, c = (m and m.at((v, i, j)) for m in matrices)
-            self.piece(sums, None if self.full else where[v, i, j], d, c)
+            self.piece(sums, None if self.anywhere else where[v, i, j], d, c)

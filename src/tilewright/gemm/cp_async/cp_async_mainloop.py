@@ -24,6 +24,9 @@ from typing import Any
 
 from ...builder import Builder, Pointer, Reg, Traced
 from ...target import DeviceSpec
+from ..epilogue.operand_loads import EpilogueOperands
+from ..epilogue.operand_parameters import operand_values, parameters_with, unread_maps
+from ..epilogue.output_stores import OutputStores, StridedMatrix
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..parameter_declaration import KernelParameters, parameter
@@ -72,7 +75,11 @@ def packed(
     values = {"m": problem.m, "n": problem.n, "k": problem.k}
     values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
     values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
-    return parameters.pack(values, problem.scalar_type)
+    bound = problem.epilogue
+    with_epilogue = parameters_with(parameters, bound, problem.scalar_type)
+    return with_epilogue.pack(
+        {**values, **operand_values(bound, strides)}, problem.scalar_type, unread_maps(bound)
+    )
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
@@ -102,12 +109,19 @@ def traced(
             body.inputs((a, p.lda), (b, p.ldb), depth, index)
             d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
+            if problem.epilogue:
+                operands = EpilogueOperands(k, problem.epilogue, p, (p.m, p.n))
+                operands.load_scalars()
+                strided = StridedMatrix(d_matrix.pointer, p.ldd, None)
+                d_matrix.graph = OutputStores(k, operands, strided, problem.align_d)
+                d_matrix.batch = body.batch()
             if problem.with_c:
                 c_matrix = OutputMatrix(global_pointer(k, c), p.ldc, problem.align_c)
             body.run(d_matrix, c_matrix, (alpha, beta))
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return CpAsyncParameters.trace(kernel, name, problem.scalar_type, **bounds)
+    parameters = parameters_with(CpAsyncParameters, problem.epilogue, problem.scalar_type)
+    return parameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
 def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
@@ -186,6 +200,13 @@ class CpAsyncMainloop(ABC):
         sizes = [t.bits // 8 for t in (p.input, p.input, p.output, p.output)]
         given = zip(addresses, apart, sizes, strict=True)
         return k.ctaid.x % area, [x + matrix * between * size for x, between, size in given]
+
+    def batch(self) -> Any:
+        """The index of this CTA's product, None if there is one."""
+        if not self.problem.batched:
+            return None
+        rows, columns = self.counts()
+        return self.k.ctaid.x // (rows * columns)
 
     def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
         """Find the ``index``-th tile, this warp's part of it, and set up both operands, each an

@@ -41,7 +41,7 @@ def kernel_arguments(
     if config.split == 1:
         return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
     inputs = {name: strides[name] for name in "ab"}
-    return cp_async_mainloop.packed(SplitKGemmParameters, problem, inputs)
+    return cp_async_mainloop.packed(SplitKGemmParameters, _partial_problem(problem), inputs)
 
 
 def problem_class(problem: Problem, config: Config) -> Problem:
@@ -49,10 +49,13 @@ def problem_class(problem: Problem, config: Config) -> Problem:
     accumulators, and the reduction kernel reads C and writes D.
     """
     found = cp_async_mainloop.problem_class(problem, config)
-    if config.split == 1:
-        return found
+    return found if config.split == 1 else _partial_problem(found)
+
+
+def _partial_problem(problem: Problem) -> Problem:
+    """The problem whose result is the accumulator."""
     return replace(
-        found, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None
+        problem, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None
     )
 
 

@@ -19,8 +19,8 @@ from ..config_checks import (
     MAX_SPLIT,
     MmaShape,
     check_counts,
+    check_epilogue,
     check_kinds,
-    check_no_epilogue,
     check_shared_memory,
     check_tile,
     notation,
@@ -256,7 +256,7 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    check_no_epilogue(config, problem)
+    check_epilogue(config, problem)
     if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(
             f"multistage needs {REQUIRED_TARGET} or later; {device.name} is {device.target}",

@@ -169,6 +169,6 @@ class SimtKernel(CpAsyncMainloop):
         rows, vectors = shares[0][1], shares[1][1][1]
         for i, v in product(range(rows.size()), range(vectors.size())):
             place = rows(i), vectors(v)
-            at = None if full else tuple(f + p for f, p in zip(first, place, strict=True))
+            at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
             sums = self.sums[i][VECTOR * v : VECTOR * (v + 1)]
             out.piece(sums, at, *(m and m.at(place) for m in tiles))

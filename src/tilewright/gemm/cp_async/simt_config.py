@@ -13,8 +13,8 @@ from ...layout import Layout
 from ...target import DeviceSpec, Limits
 from ..config_checks import (
     check_counts,
+    check_epilogue,
     check_kinds,
-    check_no_epilogue,
     check_shared_memory,
     check_tile,
     notation,
@@ -142,7 +142,7 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    check_no_epilogue(config, problem)
+    check_epilogue(config, problem)
     if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(
             f"simt needs {REQUIRED_TARGET} or later; {device.name} is {device.target}",

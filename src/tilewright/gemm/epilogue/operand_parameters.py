@@ -59,6 +59,11 @@ def operand_values(
     return values
 
 
+def unread_maps(bound: BoundEpilogue | None) -> set[str]:
+    """The tensor maps of the outputs, for kernels that store by threads."""
+    return {f"map_{name}" for name, _, _ in bound.named_outputs()} if bound else set()
+
+
 def reduction_values(regions: Iterable[ReductionRegion], offset: int) -> dict[str, object]:
     """The values of the parameters of reductions, whose regions begin ``offset`` bytes into the
     workspace.

@@ -1,0 +1,70 @@
+"""Stores of an epilogue's tensor outputs from registers: rows of a few neighbours per thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...builder import Builder, Pointer
+from ...dtypes import dtype
+from ..kernel_scalars import global_pointer
+from .emission import store_vector
+from .graph import TENSOR
+from .operand_loads import EpilogueOperands, TileElements
+
+
+class StridedMatrix(NamedTuple):
+    """A matrix in a kernel: its first element (as bytes), the leading dimension, the batch stride;
+    None if the pointer is the batch's already.
+    """
+
+    pointer: Pointer
+    leading: Any
+    batch_stride: Any
+
+    def at(self, type_: str, position: tuple[Any, Any, Any]) -> Pointer:
+        """The element at (row, column, batch)."""
+        row, column, batch = position
+        offset = row.to("u64") * self.leading + column.to("u64")
+        if batch is not None and self.batch_stride is not None:
+            offset = offset + batch.to("u64") * self.batch_stride
+        return self.pointer.cast(type_) + offset
+
+
+class OutputStores:
+    """Evaluates an epilogue for neighbours of a row of D, and stores all tensor outputs.
+
+    ``d``: the matrix D, whose address and rows are aligned to ``align_d`` bytes.
+    """
+
+    def __init__(
+        self, k: Builder, operands: EpilogueOperands, d: StridedMatrix, align_d: int
+    ) -> None:
+        self.k, self.operands = k, operands
+        self.outputs = [(d, align_d)]
+        for name, _, layout in operands.bound.named_outputs():
+            p = operands.parameters
+            pointer = global_pointer(k, getattr(p, name))
+            matrix = StridedMatrix(pointer, getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"))
+            self.outputs.append((matrix, layout.align))
+
+    def store(
+        self, accumulators: Sequence[Any], position: tuple[Any, Any, Any], valid: Any, full: bool
+    ) -> None:
+        """Store the outputs of neighbours from (row, column, batch) on, whose column is a multiple
+        of their number. ``valid``: whether this thread has any, and their row exists; ``full``: all
+        elements are in D.
+        """
+        k, count, (row, column, batch) = self.k, len(accumulators), position
+        offsets = [(0, i) for i in range(count)]
+        elements = TileElements(row, column, batch, offsets, count, full)
+        values = self.operands.values([(x,) for x in accumulators], elements)
+        outputs = zip(self.operands.bound.graph.outputs, values, strict=True)
+        tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
+        for (type_, vector), (matrix, align) in zip(tensors, self.outputs, strict=True):
+            target, size = matrix.at(type_, position), dtype(type_).bits // 8
+            width = max(1, min(count, align // size))  # row ends are aligned alike
+            for first in range(0, count, width):
+                exists = valid if full else valid & (column + first < self.operands.limits[1])
+                with k.if_(exists):
+                    store_vector(k, target + first, vector[first : first + width], type_)
