@@ -23,8 +23,8 @@ def times(a: str, d: str, count: int) -> list[float]:
     source, found = random.Random(1), []
     for i in range(count):
         multiple = 64 if i % 2 else 1
-        sizes = [-(-int(2 ** source.uniform(0, 14)) // multiple) * multiple for _ in range(3)]
-        problem = gemm.Problem(*sizes, a, a, d)
+        m, n, k = (-(-int(2 ** source.uniform(0, 14)) // multiple) * multiple for _ in range(3))
+        problem = gemm.Problem(m, n, k, a, a, d)
         start = time.process_time()
         gemm.choose(problem, DEFAULT_DEVICE)
         found.append(1e3 * (time.process_time() - start))

@@ -1,4 +1,4 @@
-"""Configurations of kernel tma: their text, what fits, how a launch is cut, which is chosen."""
+"""Configurations of kernel tma: notation, checks, launch shape, workspace, which is chosen."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def configs(draw: Any) -> TmaConfig:
 
 
 @given(configs())
-def test_text_and_back(config: TmaConfig) -> None:
+def test_notation_round_trips(config: TmaConfig) -> None:
     assert parse(str(config)) == config
 
 
-def test_what_the_text_may_leave_out() -> None:
+def test_defaults_of_the_notation() -> None:
     plain = TmaConfig((128, 256, 64), 2, 4, (1, 1), False, 1, False, 8, False)
     assert parse("tma:128x256x64:2:4") == plain
     assert parse("tma:128x256x64:2p:4") == replace(plain, pingpong=True)
@@ -89,7 +89,7 @@ def test_what_the_text_may_leave_out() -> None:
         ("tma:64x64x64:1:4+1", "split-K of the tail wave must be at least 2"),
     ],
 )
-def test_what_is_no_configuration(text: str, says: str) -> None:
+def test_invalid_configurations(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse(text)
 
@@ -133,19 +133,19 @@ S8 = {"a": "s8", "b": "s8", "d": "s32"}
         ("tma:64x24x64:1:2", {}, "the epilogue stores 32-byte rows of bf16"),
     ],
 )
-def test_what_does_not_fit(text: str, more: dict[str, Any], says: str) -> None:
+def test_configurations_that_do_not_fit(text: str, more: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         check(replace(PROBLEM, **more), parse(text), H200)
 
 
 @pytest.mark.parametrize("name", ["A100", "RTX 4090", "B200"])
-def test_it_is_for_sm_90a_alone(name: str) -> None:
+def test_tma_requires_sm_90a(name: str) -> None:
     with pytest.raises(TargetError, match=f"tma needs sm_90a; {name} is"):
         check(PROBLEM, parse("tma:64x64x64:1:2"), device_spec(name))
 
 
-def test_what_fits_exactly() -> None:
-    """And takes just the shared memory that it said."""
+def test_shared_bytes_are_what_the_kernel_declares() -> None:
+    """Of configurations that just fit: the barriers take less than a KB."""
     for text, more in {
         "tma:128x256x64:2:4": {}, "tma:128x192x128:2p:2": {}, "tma:192x128x64:3:4": {},
         "tma:128x128x128:2:6": E4M3, "tma:64x256x64:1:4+3": {},
@@ -156,11 +156,11 @@ def test_what_fits_exactly() -> None:
         assert need - 1024 < build(problem, config).dynamic_shared <= need <= 232448
 
 
-# --- the problem as it is taken -----------------------------------------------------------------
+# --- relayout -----------------------------------------------------------------
 
 
-def test_what_is_copied_first() -> None:
-    """Unaligned inputs, and 8- and 32-bit ones that do not lie along K."""
+def test_relayout() -> None:
+    """Unaligned operands, and 8- and 32-bit operands that are not K-major."""
     config = parse("tma:64x64x64:1:2")
     odd = replace(PROBLEM, a_major="m", b_major="n", align_a=2, align_b=8)
     assert relayout_problem(odd, config) == replace(odd, align_a=16, align_b=16)
@@ -172,7 +172,9 @@ def test_what_is_copied_first() -> None:
 
 
 @given(st.integers(0, 99), st.sampled_from(["f16", "f32"]), st.sampled_from([16, 8, 4]))
-def test_d_leaves_by_copies_where_its_lines_end_with_16_bytes(n: int, d: str, align: int) -> None:
+def test_d_is_stored_by_tma_where_its_rows_are_multiples_of_16_bytes(
+    n: int, d: str, align: int
+) -> None:
     problem = Problem(64, n, 64, d=d, align_d=align)
     taken = relayout_problem(problem, parse("tma:64x64x64:1:2")).align_d
     assert (taken == 16) == (align == 16 and n * problem.output.bits % 128 == 0)
@@ -183,7 +185,7 @@ def test_d_leaves_by_copies_where_its_lines_end_with_16_bytes(n: int, d: str, al
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 4))
-def test_ctas_are_as_many_as_there_is_work_and_room_for(
+def test_the_grid_is_the_number_of_resident_work_tiles(
     config: TmaConfig, m: int, n: int, batch: int
 ) -> None:
     made = launch_shape(Problem(m, n, 8, batch=batch), config, H200)
@@ -191,32 +193,29 @@ def test_ctas_are_as_many_as_there_is_work_and_room_for(
     down, across = (n, m) if config.swap else (m, n)
     tiles = len(range(0, down, bm * cm)) * len(range(0, across, bn * cn)) * batch
     if config.split > 1:
-        cut = tiles % config.resident_clusters(H200) if config.tail else tiles
-        tiles += cut * (config.split - 1)
+        split = tiles % config.resident_clusters(H200) if config.tail else tiles
+        tiles += split * (config.split - 1)
     assert made.grid[0] == min(tiles, config.resident_clusters(H200)) * config.ctas <= 132
     assert made.block == (config.threads, 1, 1) and made.programmatic
     assert made.cluster == ((config.ctas, 1, 1) if config.ctas > 1 else None)
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
-def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> None:
+def test_the_workspace_holds_every_partial_accumulator(config: TmaConfig, m: int, n: int) -> None:
     problem = Problem(m, n, 8)
-    pieces = config.cluster_tiles(problem)
-    cut = (
-        0
-        if config.split == 1
-        else pieces % config.resident_clusters(H200)
-        if config.tail
-        else pieces
-    )
-    assert config.unsplit_tiles(problem, H200) + cut == pieces
+    tiles = config.cluster_tiles(problem)
+    tail = tiles % config.resident_clusters(H200)
+    split_tiles = 0 if config.split == 1 else tail if config.tail else tiles
+    assert config.unsplit_tiles(problem, H200) + split_tiles == tiles
     area = config.ctas * config.tile[0] * config.tile[1]
     counter = 16 * config.dynamic
-    assert workspace_bytes(problem, config, H200) == cut * config.split * area * 4 + counter
+    assert workspace_bytes(problem, config, H200) == split_tiles * config.split * area * 4 + counter
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
-def test_the_second_kernels_ctas_are_as_many_on_each_sm(config: TmaConfig, m: int, n: int) -> None:
+def test_every_sm_has_as_many_ctas_of_the_splitk_reduction(
+    config: TmaConfig, m: int, n: int
+) -> None:
     problem, limits = Problem(m, n, 8), H200.limits
     if not splitk_reduction.workspace_bytes(problem, config, H200):
         return
@@ -230,7 +229,7 @@ def test_the_second_kernels_ctas_are_as_many_on_each_sm(config: TmaConfig, m: in
         assert made.unused == 0
 
 
-# --- which one ----------------------------------------------------------------------------------
+# --- the choice ----------------------------------------------------------------------------------
 
 SIZES = {
     "huge": (16384, 16384, 16384), "one row": (1, 8192, 8192), "one column": (8192, 1, 8192),
@@ -253,7 +252,7 @@ def test_the_chosen_one_fits(sizes: tuple[int, int, int], types: tuple[str, str,
         check(problem, choose(problem, H200), H200)
 
 
-def test_it_is_chosen_where_there_is_much_to_multiply() -> None:
+def test_tma_is_chosen_for_large_problems() -> None:
     for types in TYPES:
         assert isinstance(choose(Problem(4096, 4096, 4096, *types), H200), TmaConfig)
 
@@ -264,8 +263,8 @@ def test_the_best_is_first() -> None:
     assert choose(PROBLEM, H200) == ranked(PROBLEM, H200)[0][1]
 
 
-def test_clusters_of_four_and_more_are_for_what_finds_a_place_at_once() -> None:
-    """Lines at multiples of 16 bytes are two requests each, so they had better be shared."""
+def test_clusters_of_four_and_more_are_resident_all_at_once() -> None:
+    """Rows of 128 bytes that straddle two L2 lines are two requests, so multicast is faster."""
     problem = Problem(300, 3000, 3000, *("bf16",) * 3, align_d=8)
     assert choose(problem, H200).ctas >= 4
     for size in (100, 300, 1000, 4096):
@@ -277,6 +276,6 @@ def test_clusters_of_four_and_more_are_for_what_finds_a_place_at_once() -> None:
 
 
 @pytest.mark.parametrize(("m", "width"), [(72, 72), (208, 104)], ids=["one", "two"])
-def test_tiles_are_made_to_measure(m: int, width: int) -> None:
+def test_tile_sizes_are_fitted_to_the_problem(m: int, width: int) -> None:
     configs = [c for _, c in ranked(Problem(m, 8192, 1024), H200) if isinstance(c, TmaConfig)]
     assert width in {c.tile[1] for c in configs if c.swap}

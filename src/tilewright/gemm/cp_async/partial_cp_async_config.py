@@ -23,8 +23,8 @@ from .multistage_config import Config
 from .simt_config import SimtConfig
 
 CTAS = (1, 2, 4)  # resident CTAs per SM
-WARPS = tuple(x for x in product((1, 2, 4, 8), repeat=2) if x[0] * x[1] <= 16)
-BLOCKS = tuple(x for x in product((4, 8, 16, 32, 64), repeat=2) if x[0] * x[1] <= 1024)
+WARPS = tuple((m, n) for m in (1, 2, 4, 8) for n in (1, 2, 4, 8) if m * n <= 16)
+BLOCKS = tuple((m, n) for m in (4, 8, 16, 32, 64) for n in (8, 16, 32, 64) if m * n <= 1024)
 STAGES = (6, 5, 4, 3, 2)
 
 _MULTISTAGE = notation("#x#x#(?::(?:#x#)?(?::(?:#)?(p?))?)?(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")

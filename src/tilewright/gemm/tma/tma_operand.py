@@ -91,7 +91,8 @@ class TmaOperand:
     @property
     def swizzle(self) -> int:
         """Bytes of a line."""
-        return 16 << self.layout.outer.bits
+        size: int = 16 << self.layout.outer.bits
+        return size
 
     @property
     def line_elements(self) -> int:

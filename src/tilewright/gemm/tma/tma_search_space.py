@@ -74,7 +74,11 @@ class Clusters(NamedTuple):
 
 
 _IS_TAIL = (False, False, False, False, True, True)
-ALL_CLUSTERS = Clusters(*np.array(CLUSTERS + RESIDENT_CLUSTERS).T, len(CLUSTERS))
+ALL_CLUSTERS = Clusters(
+    np.array([m for m, _ in CLUSTERS + RESIDENT_CLUSTERS]),
+    np.array([n for _, n in CLUSTERS + RESIDENT_CLUSTERS]),
+    len(CLUSTERS),
+)
 
 _Warpgroups = tuple[int, int, bool, bool]  # tile M, consumer warpgroups, pingpong; and swap
 
