@@ -159,7 +159,8 @@ def measure(bench: ConfigBenchmark, options: argparse.Namespace, results: Tuning
         return "known"
     configs = candidates(problem, target)
     if options.configs:
-        configs = [bench.heuristic, *map(gemm.parse, options.configs.split(","))]
+        given = (gemm.complete(x, problem, target) for x in options.configs.split(","))
+        configs = [bench.heuristic, *given]
     with bench, console.progress("") as watch:
         found = tune(bench, configs, options.budget, watch=watch)
     results.put(found.result(problem, target, _driver()))

@@ -98,8 +98,9 @@ def matmul(
 
     ``device`` is where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``; None
     is a GPU if there is one, else the virtual machine. ``config`` is the kernel's configuration,
-    ``"128x128x32:2x2:4"``, ``"tma:128x256x64:2:4/2x1"`` or ``"simt:128x256x8:16x16:4"``; None lets
-    the autotuner's database or the heuristic ``gemm.choose`` decide.
+    ``"128x128x32:2x2:4"``, ``"tma:128x256x64:2:4/2x1"`` or ``"simt:128x256x8:16x16:4"``; parts that
+    are left out, as in ``"tma:128x256x64"``, are chosen by the cost model. None lets the
+    autotuner's database or the heuristic ``gemm.choose`` decide.
 
     >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
 
