@@ -1,8 +1,8 @@
-"""One family of exceptions, each knowing the place in the source that it speaks of.
+"""The exceptions of the package, with source locations and hints.
 
-An error prints what was given, what is allowed and where: the source line with a caret under the
-column. Errors that Python users expect by another name (ValueError, TypeError, ImportError) are
-those too.
+An error prints what was expected and what was got, and the source line with a caret under the
+column. Errors also derive from the built-in exception that fits (ValueError, TypeError,
+ImportError).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWN = str(Path(__file__).parent) + os.sep
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn of the line that called the package: the first one outside of it."""
+    """Issue a warning for the caller's line: the first frame outside of the package."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame, level = frame.f_back, level + 1
@@ -39,7 +39,7 @@ class SourceLocation:
 
     @classmethod
     def at(cls, source: str, offset: int, file: str = "<ptx>", width: int = 1) -> SourceLocation:
-        """The place of the character ``source[offset]``."""
+        """The location of the character ``source[offset]``."""
         start = source.rfind("\n", 0, offset) + 1
         end = source.find("\n", offset)
         text = source[start : end if end >= 0 else len(source)]
@@ -50,8 +50,8 @@ class SourceLocation:
         return f"{line}:{self.column}" if self.column else line
 
     def picture(self) -> str:
-        """The source line with a caret under the column (empty where the text is not known). What a
-        terminal would obey instead of showing it is a replacement character.
+        """The source line with a caret under the column, empty if the text is unknown. Control
+        characters are replaced.
         """
         if not self.text:
             return ""
@@ -63,7 +63,7 @@ class SourceLocation:
 class TilewrightError(Exception):
     """Every error that tilewright raises for what a user or a device did.
 
-    ``location`` is where in the PTX or Python source, ``hint`` says what would be right.
+    ``location`` is the location in the PTX or Python source, ``hint`` a suggestion to fix it.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ R = TypeVar("R")
 
 
 def raises(kind: type[TilewrightError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Of a public function: what Python's operations say of arguments that it can't take is an
-    error of this ``kind``.
+    """Decorator of a public function: built-in exceptions caused by unsupported arguments become
+    errors of this ``kind``.
     """
 
     def around(function: Callable[P, R]) -> Callable[P, R]:

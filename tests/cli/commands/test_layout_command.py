@@ -66,8 +66,11 @@ def test_bank_conflicts_and_sectors(capsys: Any) -> None:
         (("(8,6):(8,",), "    (8,6):(8,\n             ^"),
         (("Sw<3,4,3>",), "Sw<3,4,3> has no domain"),
         (("(8,6):(8,1)", "--shared"), "hint: add --bits 16"),
-        (("(8,6):(8,1)", "--bits", "24"), "elements have 1, 2, 4, … or 128 bits, not 24"),
-        (("(32,4):(4,1)", "--bits", "32", "--global", "ldmatrix.x4"), "moves no global memory"),
+        (("(8,6):(8,1)", "--bits", "24"), "elements must have 1, 2, 4, … or 128 bits, got 24"),
+        (
+            ("(32,4):(4,1)", "--bits", "32", "--global", "ldmatrix.x4"),
+            "does not access global memory",
+        ),
         (("(4,4):(1,2)", "--inverse", "left"), "the stride of 4:2 overlaps the modes below"),
         (("(4,4):(1,2)", "--complement", "16"), "its mode 4:2 overlaps the modes below"),
     ],

@@ -173,7 +173,7 @@ def test_why_a_vector_is_not_wider(layout, text):
 
 
 def test_vectors_are_of_memory_and_of_powers_of_two():
-    with pytest.raises(LayoutError, match="not 24"):
+    with pytest.raises(LayoutError, match="got 24"):
         widest_vector(L(8), 24)
     with pytest.raises(LayoutError, match="maps to coordinates"):
         widest_vector(L.parse("(4,8):(1@0,1@1)"), 16)

@@ -1,9 +1,8 @@
-"""An access: what address each lane of each warp gives in each instruction that a layout needs.
+"""Access patterns: the address of each lane of each warp in each instruction for a layout.
 
-The layout says where in memory, in elements, a thread's value lies: mode 0 counts threads, the
-other modes values. Neighbouring values move in one instruction, a vector; 32 threads are a warp;
-and each instruction of each warp is one request to the memory. What requests cost, ``banks`` and
-``sectors`` count.
+The layout maps (thread, value) to an element in memory: mode 0 are threads, the other modes values.
+One instruction moves a vector of neighbouring values; 32 threads are a warp; each instruction of
+each warp is one request to the memory. ``banks`` and ``sectors`` count the cost of requests.
 """
 
 from __future__ import annotations
@@ -84,11 +83,12 @@ def access(
     matched = _OP.match(str(op))
     if matched is None:
         raise LayoutError(
-            f"no access {op!r}", hint="ld, st, ldmatrix.x1, .x2, .x4, stmatrix.x1, .x2 and .x4 are"
+            f"unknown access {op!r}",
+            hint="use ld, st, ldmatrix.x1, .x2, .x4, stmatrix.x1, .x2 or .x4",
         )
     offsets = _thread_offsets(layout, tv)
     if offsets.min() < 0:
-        raise LayoutError(f"the offset {offsets.min()} lies below the memory's beginning")
+        raise LayoutError(f"the offsets must not be negative, got {offsets.min()}")
     if matched[2]:
         vector = _line_width(vector, op)
     width, starts = _vectors(offsets, bits, vector)
@@ -111,14 +111,16 @@ def _after(layout: AnyLayout, numbers: Array, tv: AnyLayout) -> Array:
     """The offsets of the layout's elements of these numbers."""
     offsets = offsets_of(layout, "an access:")
     if numbers.min() < 0 or numbers.max() >= len(offsets):
-        raise LayoutError(f"{tv} goes to element {numbers.max()}, and {layout} has {len(offsets)}")
+        raise LayoutError(
+            f"tv must map to the {len(offsets)} elements of {layout}, got {numbers.max()} in {tv}"
+        )
     picked: Array = offsets[numbers]
     return picked
 
 
 def _line_width(vector: int | None, op: str) -> int:
     if vector not in (None, LINE):
-        raise LayoutError(f"{op} moves lines of {LINE} bytes, not of {vector}")
+        raise LayoutError(f"{op} moves lines of {LINE} bytes, got {vector}")
     return LINE
 
 
@@ -129,7 +131,9 @@ def _vectors(offsets: Array, bits: int, vector: int | None) -> tuple[int, Array]
     """(bytes of the vectors, the first offset of each: (threads, instructions))."""
     if vector is not None:
         if vector not in (1, 2, 4, 8, 16) or 8 * vector < bits:
-            raise LayoutError(f"{vector} bytes are no vector of elements of {bits} bits")
+            raise LayoutError(
+                f"a vector must consist of whole elements of {bits} bits, got {vector} bytes"
+            )
         count = 8 * vector // bits
         starts = _starts(offsets, count)
         if starts is None:
@@ -141,7 +145,7 @@ def _vectors(offsets: Array, bits: int, vector: int | None) -> tuple[int, Array]
         if starts is not None:
             return width, starts
         width //= 2
-    raise LayoutError(f"elements of {bits} bits that do not lie together in bytes can't be moved")
+    raise LayoutError(f"elements of {bits} bits must be contiguous in whole bytes")
 
 
 def _starts(offsets: Array, count: int) -> Array | None:
@@ -161,9 +165,10 @@ def _starts(offsets: Array, count: int) -> Array | None:
 
 
 def _why_none(offsets: Array, count: int, vector: int) -> str:
-    """What of the values' own order is no vector."""
+    """Why the values in their order do not form vectors."""
     if offsets.shape[1] % count:
-        return f"{offsets.shape[1]} values in a thread are no vectors of {count}, {vector} bytes"
+        expected = f"a multiple of {count} ({vector} bytes)"
+        return f"values of a thread must be {expected}, got {offsets.shape[1]}"
     groups = offsets.reshape(len(offsets), -1, count)
     wrong = (groups[:, :, 0] % count != 0) | (np.diff(groups, axis=2) != 1).any(axis=2)
     thread, group = np.argwhere(wrong)[0].tolist()
@@ -182,6 +187,8 @@ def _by_warp(addresses: Array, lanes: int, op: str) -> Array:
     padded[:threads] = addresses
     by_lane = padded.reshape(warps, LANES, instructions).transpose(0, 2, 1).copy()
     if "matrix" in op and (by_lane[:, :, :lanes] == NOBODY).any():
-        raise LayoutError(f"{op} needs the addresses of {lanes} lanes of each warp, of {threads}")
+        raise LayoutError(
+            f"{op} needs the addresses of {lanes} lanes of each warp, got {threads} threads"
+        )
     by_lane[:, :, lanes:] = NOBODY
     return by_lane

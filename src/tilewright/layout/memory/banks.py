@@ -1,15 +1,15 @@
-"""Bank conflicts: the wavefronts that shared memory needs for an access, and who collides.
+"""Bank conflicts: the wavefronts of a shared-memory access, and the lanes that conflict.
 
-Shared memory has 32 banks of 4 bytes, and serves 128 bytes, one word of each bank, a wavefront. A
-request goes in phases of as many lanes as move 128 bytes: all 32 up to 4 bytes each, half a warp at
-8, a quarter at 16, and 8 lines at a time for ldmatrix and stmatrix. Lanes of a phase that want the
-same word share it; each further word of a bank costs a wavefront. So Nsight Compute counts:
+Shared memory has 32 banks of 4 bytes, and serves 128 bytes, one word of each bank, per wavefront. A
+request is divided into phases of as many lanes as move 128 bytes: all 32 up to 4 bytes each, half a
+warp at 8, a quarter at 16, and 8 lines for ldmatrix and stmatrix. Lanes of a phase that access the
+same word share it; each further word of a bank costs a wavefront. Nsight Compute counts likewise:
 wavefronts, and as conflicts those beyond one for each phase.
 
 Where each lane of a wide load has the address of its neighbour (all of lane ^ 1, or all of lane ^
-2), what returns takes half the room, and phases have twice the lanes. That is published for compute
-capability 7.0 to 7.5, and an H200 does it too: its clock agrees with this model in all 54 patterns
-of ``benchmarks/bank_conflicts.py``, within 2 percent. Other architectures were not asked.
+2), the result takes half the bandwidth, and phases have twice the lanes. This is published for
+compute capability 7.0 to 7.5, and holds for an H200: its clock agrees with this model in all 54
+patterns of ``benchmarks/bank_conflicts.py``, within 2 percent. Other architectures were not tested.
 """
 
 from __future__ import annotations

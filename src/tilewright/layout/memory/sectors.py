@@ -34,7 +34,7 @@ class Coalescing:
     def of(cls, asked: Access) -> Coalescing:
         """What these addresses move. LayoutError for those of ldmatrix or stmatrix."""
         if asked.matrix:
-            raise LayoutError(f"{asked.op} moves no global memory", hint="ld and st do")
+            raise LayoutError(f"{asked.op} does not access global memory", hint="use ld or st")
         requests, shape = asked.requests(), asked.addresses.shape[:2]
         sectors, lines, vectors = (
             _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, asked.width)

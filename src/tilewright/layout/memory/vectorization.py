@@ -1,9 +1,9 @@
-"""How much of a layout one instruction may move: runs of neighbours, alignment, the widest vector.
+"""Vectorized access: contiguous runs, alignment, and the widest vector of a layout.
 
-A vector of n elements needs n neighbours in memory that begin at a multiple of n. Both are read off
-the modes: the modes that continue one another from stride 1 on are the run; n must divide its
-length, all other strides and the offset, and a swizzle must keep n elements together. A dynamic
-stride or size divides by nothing that is known.
+A vector of n elements needs n neighbours in memory that begin at a multiple of n. Both follow from
+the modes: the modes that continue one another from stride 1 on are the contiguous run; n must
+divide its length, all other strides and the offset, and a swizzle must keep n elements contiguous.
+A dynamic stride or size has no known divisor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDEST = 16
 def check_bits(bits: int) -> None:
     """LayoutError unless elements of this number of bits fill vectors: 1, 2, 4, … 128."""
     if bits.__class__ is not int or not (is_power_of_two(bits) and bits <= 8 * WIDEST):
-        raise LayoutError(f"elements have 1, 2, 4, … or {8 * WIDEST} bits, not {bits!r}")
+        raise LayoutError(f"elements must have 1, 2, 4, … or {8 * WIDEST} bits, got {bits!r}")
 
 
 def _split(layout: AnyLayout) -> tuple[Layout, Any, int]:
@@ -37,15 +37,14 @@ def _split(layout: AnyLayout) -> tuple[Layout, Any, int]:
     """
     inner = inside(layout)
     if has_basis(inner.stride):
-        raise LayoutError(f"{layout} maps to coordinates, and not to memory")
+        raise LayoutError(f"{layout} maps to coordinates, not to memory")
     if isinstance(layout, ComposedLayout):
         return inner, layout.offset, layout.contiguous
     return inner, 0, 0
 
 
 def alignment(layout: Any) -> int:
-    """The greatest number known to divide every offset; 0 where all offsets are 0.
-
+    """The greatest known divisor of all offsets; 0 if all offsets are 0.
     Under a swizzle, no more than it keeps together; dynamic strides count as 1.
 
     >>> alignment(Layout((4, 8), (16, 72)))

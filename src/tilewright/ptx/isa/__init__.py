@@ -1,7 +1,7 @@
 """The instructions of PTX, one row each: syntax, operands, version, target and meaning.
 
-``form("fma.rn.f32")`` finds one; ``ROWS`` holds them all by mnemonic. Importing this package enters
-every row.
+``form("fma.rn.f32")`` returns one; ``ROWS`` has all of them by mnemonic. Importing this package
+registers every row.
 """
 
 from . import (

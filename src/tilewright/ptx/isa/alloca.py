@@ -1,4 +1,4 @@
-"""The stack of a thread: local memory that is taken while it runs.
+"""The stack of a thread: local memory that is allocated dynamically.
 
 Sizes and addresses have the instruction's type; a primitive's are 64 bits wide.
 """
@@ -27,11 +27,11 @@ def alloca(m: Primitives, f: Form, size: Value, align: Any = None) -> Value:
 
 @row("stacksave.{T}", "d:T =", **NEW)
 def stacksave(m: Primitives, f: Form) -> Value:
-    """Where the stack ends."""
+    """The current end of the stack."""
     return _narrow(m, f, m.stack_end())
 
 
 @row("stackrestore.{T}", "a:T", **NEW)
 def stackrestore(m: Primitives, f: Form, a: Value) -> None:
-    """Give back what was taken since ``stacksave``."""
+    """Free the memory allocated since ``stacksave``."""
     m.set_stack_end(m.zext(a, 64))

@@ -1,8 +1,9 @@
 """The approximate instructions: ``ex2.approx.ftz.f32``, ``div.full.f32``, ``rcp.approx.ftz.f64``.
 
-``m.approx(name, a)`` is the ``.ftz`` form of f32. Where ``.ftz`` is absent the meaning scales by
-powers of two around it, as ptxas does, so that subnormal operands and results come right. f16 and
-bf16 go through f32, and f64's upper word has the same digits. All of it is what an H200 gives.
+``m.approx(name, a)`` is the ``.ftz`` form of f32. Without ``.ftz`` the meaning scales operand and
+result by powers of two, as ptxas does, so that subnormal numbers are correct. f16 and bf16 are
+computed in f32; the upper word of f64 has the same mantissa digits. The results are those of an
+H200.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _huge(m: Primitives, a: Value) -> Value:
 
 @row("rcp.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 def rcp(m: Primitives, f: Form, a: Value) -> Value:
-    """About 1/a."""
+    """Approximate 1/a."""
     return _rcp(m, f, a)
 
 
@@ -49,7 +50,7 @@ def _rcp(m: Primitives, f: Form, a: Value) -> Value:
 @row("div.approx[.ftz].f32", "d:f32 = a:f32, b:f32", ptx="1.4")
 @row("div.full[.ftz].f32", "d:f32 = a:f32, b:f32", ptx="1.4")
 def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """About a/b: a times about 1/b; ``full`` also keeps a divisor above 2**126 in range."""
+    """Approximate a/b: a times approximate 1/b; ``full`` also scales a divisor above 2**126."""
     if f.ftz:
         a, b = flush_subnormal(m, "f32", a), flush_subnormal(m, "f32", b)
     else:
@@ -67,7 +68,7 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("sqrt.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 def sqrt(m: Primitives, f: Form, a: Value) -> Value:
-    """About √a."""
+    """Approximate √a."""
     if f.ftz:
         return m.approx("sqrt", a)
     small = _subnormal(m, a)
@@ -76,7 +77,7 @@ def sqrt(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("rsqrt.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 def rsqrt(m: Primitives, f: Form, a: Value) -> Value:
-    """About 1/√a."""
+    """Approximate 1/√a."""
     if f.ftz:
         return m.approx("rsqrt", a)
     small = _subnormal(m, a)
@@ -85,7 +86,7 @@ def rsqrt(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("ex2.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 def ex2(m: Primitives, f: Form, a: Value) -> Value:
-    """About 2 to the power of a."""
+    """Approximate 2 to the power of a."""
     if f.ftz:
         return m.approx("ex2", a)
     low = m.fcmp("f32", "lt", a, m.const(32, 0xC2FC0000))  # −126: the result is subnormal
@@ -95,7 +96,7 @@ def ex2(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("lg2.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 def lg2(m: Primitives, f: Form, a: Value) -> Value:
-    """About the logarithm to base 2."""
+    """Approximate logarithm to base 2."""
     if f.ftz:
         return m.approx("lg2", a)
     small = _subnormal(m, a)
@@ -119,7 +120,7 @@ HOPPER: Options = {"ptx": "7.8", "target": "sm_90"}
 @row("tanh.approx.{T}", "d:T = a:T", T="f16 f16x2", ptx="7.0", target="sm_75")
 @row("tanh.approx.{T}", "d:T = a:T", T="bf16 bf16x2", **HOPPER)
 def narrow(m: Primitives, f: Form, a: Value) -> Value:
-    """The f32 approximation, cut to the narrower format (an infinity where that has no room)."""
+    """The f32 approximation, rounded to the narrower format (infinity on overflow)."""
 
     def one(fmt: str, x: Value) -> Value:
         near = m.approx(f.mnemonic, m.fcvt(fmt, "f32", x))

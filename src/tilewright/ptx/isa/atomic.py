@@ -1,7 +1,7 @@
-"""``atom`` and ``red``: read, combine and write one element as one act.
+"""``atom`` and ``red``: read, combine and write one element atomically.
 
-The lanes of a warp act in order of lane. A ``red`` is an ``atom`` without a result. A
-vector is combined element by element.
+The lanes of a warp execute in ascending order. A ``red`` is an ``atom`` without a result. A vector
+is combined element by element.
 """
 
 from __future__ import annotations

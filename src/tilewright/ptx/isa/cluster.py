@@ -1,7 +1,7 @@
 """Clusters: distributed shared memory and the cluster barrier.
 
-``mapa`` turns an address of this CTA into the same place of another; a store or reduction there may
-be asynchronous and complete on an mbarrier there.
+``mapa`` maps an address of this CTA to the corresponding address of another; stores and reductions
+there may be asynchronous and complete on an mbarrier there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BARRIER: Options = {
 @row("barrier.cluster.arrive[.{sem}][.aligned]", "", sem="release relaxed",
      effects="memory convergent", **BARRIER)  # fmt: skip
 def arrive(m: Primitives, f: Form) -> None:
-    """Count towards the cluster's barrier without waiting."""
+    """Arrive at the cluster's barrier without waiting."""
     m.cluster_arrive(f.sem or "release")
 
 
@@ -44,13 +44,13 @@ ADDRESS: Options = {**HOPPER, "space": "shared::cluster", "T": "u32 u64"}
 
 @row("mapa[.{space}].{T}", "d:T = a:T, rank:u32", **ADDRESS)
 def mapa(m: Primitives, f: Form, a: Value, rank: Value) -> Value:
-    """The address of the same place in the shared memory of the cluster's CTA of that rank."""
+    """The corresponding address in the shared memory of the cluster's CTA with that rank."""
     return m.trunc(m.map_rank(space_of(f), m.zext(a, 64), rank), width_of(f.T))
 
 
 @row("getctarank[.{space}].{T}", "d:u32 = a:T", **ADDRESS)
 def getctarank(m: Primitives, f: Form, a: Value) -> Value:
-    """The rank of the CTA whose shared memory that is."""
+    """The rank of the CTA whose shared memory contains the address."""
     return m.rank_of(space_of(f), m.zext(a, 64))
 
 

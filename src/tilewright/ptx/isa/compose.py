@@ -1,7 +1,7 @@
-"""What the meanings of several rows share: flushing, saturation, signs, minima, packed types.
+"""Operations shared by several rows: flushing, saturation, signs, minima, packed types.
 
-Each is a small composition of primitives, and each knows a format by its bit patterns alone. A
-packed type (``f16x2``, ``f32x2``, ``u16x2``) is worked part by part with ``elementwise``.
+Each is a short composition of primitives on the bit patterns of a format. ``elementwise`` applies
+an operation to each part of a packed type (``f16x2``, ``f32x2``, ``u16x2``).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def magnitude(m: Primitives, fmt: str, a: Value) -> Value:
 
 
 def canonical_nan(m: Primitives, fmt: str, a: Value) -> Value:
-    """``a``, any NaN made the canonical one (as hardware's ``a + −0`` does)."""
+    """``a`` with every NaN replaced by the canonical one (as by hardware's ``a + −0``)."""
     f = FORMATS[fmt]
     return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), a)
 

@@ -1,4 +1,4 @@
-"""Control: branches, calls, the end of a thread, barriers of a CTA, registers and grids."""
+"""Control flow: branches, calls, exits, barriers of a CTA, register counts and dependent grids."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trap(m: Primitives, f: Form) -> None:
 
 @row("nanosleep.u32", "time:u32", ptx="6.2", target="sm_70")
 def nanosleep(m: Primitives, f: Form, time: Value) -> None:
-    """Give way for about that many nanoseconds."""
+    """Suspend the thread for approximately that many nanoseconds."""
     m.nanosleep(time)
 
 
@@ -64,13 +64,13 @@ def nanosleep(m: Primitives, f: Form, time: Value) -> None:
     leading=1,
 )
 def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
-    """A warp gives registers back or takes more; here each has enough."""
+    """Release or request registers of the warp; no effect here."""
 
 
 @row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90",
      effects="memory")  # fmt: skip
 def griddepcontrol(m: Primitives, f: Form) -> None:
-    """Let the next grid begin, or wait for the one before; here they run one after the other."""
+    """Launch the dependent grid, or wait for the prerequisite one; here they run in sequence."""
     if f.what == "wait":
         m.fence("grid")
 
@@ -92,14 +92,14 @@ INDEX, THREADS = "index:u32(0..15)", "threads:u32(0..:32)"
 @row("bar[.cta].sync", f"{INDEX}, {THREADS}?", leading=1, **OLD)
 @row("barrier[.cta].sync[.aligned]", f"{INDEX}, {THREADS}?", leading=1, **NEW)
 def sync(m: Primitives, f: Form, index: Value, threads: Value | None = None) -> None:
-    """Wait until ``threads`` threads (all of the CTA) have come to the barrier."""
+    """Wait until ``threads`` threads (default: all of the CTA) have arrived at the barrier."""
     m.barrier(index, threads)
 
 
 @row("bar[.cta].arrive", f"{INDEX}, {THREADS}", leading=2, **FERMI)
 @row("barrier[.cta].arrive[.aligned]", f"{INDEX}, {THREADS}", leading=2, **NEW)
 def arrive(m: Primitives, f: Form, index: Value, threads: Value) -> None:
-    """Count towards the barrier without waiting."""
+    """Arrive at the barrier without waiting."""
     m.barrier(index, threads, arrive=True)
 
 

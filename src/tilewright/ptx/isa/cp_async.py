@@ -47,7 +47,7 @@ def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: V
 
 @row("cp.async.commit_group", "", effects="async", leading=2, **AMPERE)
 def commit_group(m: Primitives, f: Form) -> None:
-    """The copies since the last commit become a group."""
+    """Commit the copies since the last commit as a group."""
     m.cp_async_commit()
 
 

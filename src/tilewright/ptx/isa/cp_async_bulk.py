@@ -116,7 +116,7 @@ def reduce_into_global(
 
 @row("cp.async.bulk.commit_group", "", leading=3, **HOPPER)
 def commit_group(m: Primitives, f: Form) -> None:
-    """This thread's bulk copies since the last commit become a group."""
+    """Commit this thread's bulk copies since the last commit as a group."""
     m.bulk_commit()
 
 

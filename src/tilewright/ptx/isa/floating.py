@@ -170,7 +170,7 @@ def copysign(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     kind="finite infinite number notanumber normal subnormal",
 )
 def testp(m: Primitives, f: Form, a: Value) -> Value:
-    """Is ``a`` of that kind? Zeros count as normal, infinities as numbers."""
+    """Whether ``a`` is of that kind. Zeros count as normal, infinities as numbers."""
     form, size = FORMATS[f.T], magnitude(m, f.T, a)
     infinity, least = m.const(form.width, form.infinity), m.const(form.width, form.normal)
     zero = m.cmp("eq", size, m.const(form.width, 0))

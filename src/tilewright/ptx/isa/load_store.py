@@ -1,9 +1,8 @@
 """Loads and stores, addresses and moves.
 
-An address arrives 64 bits wide; one of ``shared::cluster`` is one of ``shared`` that may be another
-CTA's. Cache operators, eviction priorities and policies change no value, so the meanings don't look
-at them; ordering and scope are the memory model's, which the evaluators own. A register wider than
-the type may be loaded or stored (``relaxed``).
+An address has 64 bits; ``shared::cluster`` is ``shared``, possibly of another CTA. Cache operators,
+eviction priorities and policies change no value, so the meanings ignore them; the evaluators
+implement ordering and scope. A register wider than the type may be loaded or stored (``relaxed``).
 """
 
 from __future__ import annotations
@@ -246,7 +245,7 @@ def cvta(m: Primitives, f: Form, a: Value) -> Value:
     needs=ADDRESS_NEEDS,
 )
 def isspacep(m: Primitives, f: Form, a: Value) -> Value:
-    """Does the generic address lie in the state space's window?"""
+    """Whether the generic address is in the state space's window."""
     return m.in_space(f.space if f.space == "shared::cluster" else space_of(f), a)
 
 

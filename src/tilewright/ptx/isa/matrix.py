@@ -1,7 +1,6 @@
 """Matrix instructions: ``mma``, ``mma.sp`` and ``wmma.mma``.
 
-Shapes, types, modifiers, versions and the number of registers come from ``tilewright.mma``; nothing
-of them is written here.
+Shapes, types, modifiers, versions and the number of registers come from ``tilewright.mma``.
 """
 
 from __future__ import annotations

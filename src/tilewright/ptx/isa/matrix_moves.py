@@ -1,8 +1,8 @@
-"""What moves fragments: ``wmma.load``, ``wmma.store``, ``ldmatrix``, ``stmatrix``, ``movmatrix``.
+"""Fragment moves: ``wmma.load``, ``wmma.store``, ``ldmatrix``, ``stmatrix``, ``movmatrix``.
 
-Forms, fragments, versions and alignment come from ``mma.FRAGMENT_MOVES``. An address is evaluated
-from the fragment's layouts: for thread and value the line and the place in the line, then as many
-values at once as are neighbours in memory and share a register.
+Forms, fragments, versions and alignment come from ``mma.FRAGMENT_MOVES``. Addresses are computed
+from the fragment's layouts, which map (thread, value) to a line and a position in it. One access
+moves the values that are neighbours in memory and share a register.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LaneInteger:
 
 @dataclass(frozen=True, slots=True)
 class FragmentAccess:
-    """Values of a register that one access moves: the first one's line and place, and how many."""
+    """Values of a register that one access moves: line and position of the first, and the count."""
 
     line: int
     place: int

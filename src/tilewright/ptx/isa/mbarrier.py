@@ -117,7 +117,7 @@ TRY: Options = {**HOPPER, **WAIT, "effects": "memory waits"}
 @row(f"mbarrier.test_wait.{{parity}}{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u32(0 1)",
      parity="parity", leading=2, **AMPERE | {"ptx": "7.1"}, **WAIT)  # fmt: skip
 def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
-    """Has the phase of that state, or the last one of that parity, ended?"""
+    """Whether the phase of that state, or the last phase of that parity, has completed."""
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=False)
 
 
@@ -127,7 +127,7 @@ def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
      "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", leading=2,
      **TRY)  # fmt: skip
 def try_wait(m: Primitives, f: Form, a: Value, phase: Value, time: Value | None = None) -> Value:
-    """``test_wait`` that may suspend the thread for about ``time`` nanoseconds."""
+    """``test_wait`` that may suspend the thread for approximately ``time`` nanoseconds."""
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=True, time=time)
 
 
