@@ -231,7 +231,7 @@ class FastMemory(RegionPart):
     def uniform_scalar(self, value: Value) -> ir.Value | None:
         """The scalar that all lanes of a value hold; None if it is not known to be uniform."""
         if isinstance(value, TextConstant):
-            return value.type.element(value.whole)
+            return value.type.element(value.integer)
         if self.registers.uniform.get(id(value)) is value:
             return self.b.extract_element(value, I32(0))
         if isinstance(value, ir.ShuffleVector) and value.operands[2] is FIRST:

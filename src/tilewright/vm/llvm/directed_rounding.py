@@ -1,9 +1,9 @@
-"""f64 rounded toward zero, up or down: the nearest one, and on which side of it the exact one is.
+"""f64 arithmetic rounded toward zero, up or down: the nearest result, corrected by its error.
 
-The error of a result to nearest, or a number of its sign, is a few operations away (Knuth, TAOCP 2,
-for sums; Boldo and Muller 2011 for fma; a remainder for the others), as long as nothing over- or
-underflows. Where all operands are zeros or of middling size a step of one unit is then all that is
-left to do; where any lane's is not, integers do it (``llvm_soft64``).
+The error of a result to nearest, or a number with its sign, takes a few operations (Knuth, TAOCP 2,
+for sums; Boldo and Muller 2011 for fma; a remainder for the others) if nothing over- or underflows.
+If all operands are zero or in a medium range of exponents, the result is then corrected by at most
+one unit in the last place; otherwise integer arithmetic is used (``soft_f64``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .expressions import Expr, shared
 from .vector_memory import any_of
 
 SIGN = 1 << 63
-LEAST, MOST = -450, 450  # exponents of factors and quotients; twice that of sums
+LEAST, MOST = -450, 450  # exponents of factors and quotients; twice as much for sums
 
 Error = Callable[..., tuple[Expr, Expr]]
 
@@ -30,35 +30,36 @@ def arithmetic(op: str, operands: tuple[Expr, ...], rnd: str) -> Expr:
 
     def body(*x: Expr) -> Expr:
         b, floats = x[0].b, [o.float for o in x]
-        with b.if_else(any_of(~reduce(and_, _middling(op, x))), likely=False) as (then, otherwise):
+        out_of_range = any_of(~reduce(and_, _in_range(op, x)))
+        with b.if_else(out_of_range, likely=False) as (then, otherwise):
             with then:
-                exact, went = slow(*x, rnd), b.block
+                exact, slow_block = slow(*x, rnd), b.block
             with otherwise:
                 nearest, error = _ERRORS[op](*floats)
-                quick = _zero(op, _step(nearest, error, rnd), nearest, x, rnd)
-                came = b.block
-        phi = b.phi(quick.type)
-        phi.add_incoming(quick.v, came)
-        phi.add_incoming(exact.v, went)
+                fast = _zero(op, _step(nearest, error, rnd), nearest, x, rnd)
+                fast_block = b.block
+        phi = b.phi(fast.type)
+        phi.add_incoming(fast.v, fast_block)
+        phi.add_incoming(exact.v, slow_block)
         return Expr(b, phi)
 
     return shared(f"tw.f64.near.{op}.{rnd}", body, operands[0].type, *operands)
 
 
-def _middling(op: str, operands: tuple[Expr, ...]) -> list[Expr]:
-    """Of each operand whether it is zero (where it may be) or of an exponent in range."""
-    found = []
+def _in_range(op: str, operands: tuple[Expr, ...]) -> list[Expr]:
+    """For each operand, whether its exponent is in range or it is zero (except a divisor)."""
+    predicates = []
     for i, x in enumerate(operands):
-        wide = 2 if op == "add" or i == 2 else 1
-        low, high = ((1023 + wide * e) << 52 for e in (LEAST, MOST))
-        size = x if op == "sqrt" else x & ~SIGN
-        inside = (size - low) < high - low
-        found.append(inside if op == "div" and i == 1 else inside | (x << 1).eq(0))
-    return found
+        factor = 2 if op == "add" or i == 2 else 1
+        low, high = ((1023 + factor * e) << 52 for e in (LEAST, MOST))
+        magnitude = x if op == "sqrt" else x & ~SIGN
+        inside = (magnitude - low) < high - low
+        predicates.append(inside if op == "div" and i == 1 else inside | (x << 1).eq(0))
+    return predicates
 
 
 def _step(nearest: Expr, error: Expr, rnd: str) -> Expr:
-    """One unit to where the exact result is, where that is the direction."""
+    """Move the nearest result by one unit if the exact result is on the side of the rounding."""
     bits, minus = nearest.bits, nearest.bits >> 63
     if rnd == "rz":
         inward = error.ne(0.0) & (error.bits ^ bits).negative
@@ -68,12 +69,12 @@ def _step(nearest: Expr, error: Expr, rnd: str) -> Expr:
     return moves.pick(bits + (outward << 1) - 1, bits)
 
 
-def _zero(op: str, made: Expr, nearest: Expr, x: tuple[Expr, ...], rnd: str) -> Expr:
-    """A sum of zero is −0 where rounding down, but of two that are +0."""
+def _zero(op: str, result: Expr, nearest: Expr, x: tuple[Expr, ...], rnd: str) -> Expr:
+    """Correct the sign of a zero sum: −0 when rounding down, unless both terms are +0."""
     if rnd != "rm" or op not in ("add", "fma"):
-        return made
+        return result
     sign = x[0] | x[1] if op == "add" else x[0] ^ x[1] | x[2]
-    return nearest.eq(0.0).pick(sign & SIGN, made)
+    return nearest.eq(0.0).pick(sign & SIGN, result)
 
 
 # --- nearest results and their errors -------------------------------------------------------------
@@ -99,7 +100,7 @@ def _mul(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _fma(a: Expr, b: Expr, c: Expr) -> tuple[Expr, Expr]:
-    """The error rounded: its sign is right."""
+    """The error, rounded; its sign is exact."""
     nearest, (product, rest) = _fused(a, b, c), _mul(a, b)
     lower, last = _add(c, rest)
     upper, middle = _add(product, lower)

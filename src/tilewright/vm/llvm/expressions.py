@@ -1,10 +1,9 @@
 """Expressions over LLVM values, and functions that a module holds once.
 
-``Expr`` gives an ``ir.Value`` (an integer or float, scalar or lanes of it) Python's
-operators, so that bit-level algorithms read as they are written on paper; a Python number on
-the other side becomes a constant of the same type. What is longer than a few instructions goes
-through ``shared``: an internal function, emitted the first time a module asks for it by name
-and called ever after, so that a kernel grows by one call only.
+``Expr`` gives Python's operators to an ``ir.Value`` (an integer or float, scalar or vector), so
+that bit-level algorithms read as in a textbook. A Python number as the other operand becomes a
+constant of the same type. Longer code is emitted by ``shared`` as an internal function, once in a
+module; each use is one call.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ def width_of(type_: ir.Type) -> int:
 
 
 class TextConstant(ir.Constant):  # type: ignore[misc]  # llvmlite has no types
-    """A constant of any type, as LLVM writes it; ``whole`` is its value if an integer."""
+    """A constant of any type, as LLVM writes it; ``integer`` is its value if an integer."""
 
     def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:
-        self.type, self.text, self.whole = type_, text, whole
+        self.type, self.text, self.integer = type_, text, whole
         self.constant = ()  # its elements are not there to be looked at
 
     def _to_string(self) -> str:
@@ -70,7 +69,7 @@ def first_only(lanes: int) -> TextConstant:
 
 
 def splat(type_: ir.Type, value: int | float) -> ir.Constant:
-    """The constant ``value`` of a type, in every lane where it has lanes."""
+    """The constant ``value`` of a scalar type, or in every lane of a vector type."""
     element, bits = element_of(type_), None
     if isinstance(element, ir.IntType):
         bits = int(value) & ((1 << element.width) - 1)
@@ -84,7 +83,7 @@ def splat(type_: ir.Type, value: int | float) -> ir.Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """A value and the builder that appends to it. Integers compare unsigned by default."""
+    """A value and the builder that emits operations on it. Integers compare unsigned by default."""
 
     b: ir.IRBuilder
     v: ir.Value
@@ -105,11 +104,11 @@ class Expr:
 
     @property
     def lanes(self) -> int:
-        """How many lanes; 0 of a scalar."""
+        """The number of lanes; 0 for a scalar."""
         return self.type.count if isinstance(self.type, ir.VectorType) else 0
 
     def like(self, element: ir.Type) -> ir.Type:
-        """This value's shape with other elements."""
+        """The type with this value's number of lanes and another element type."""
         return ir.VectorType(element, self.lanes) if self.lanes else element
 
     def ints(self, width: int) -> ir.Type:
@@ -135,7 +134,7 @@ class Expr:
         return self._to("trunc", ir.IntType(width))
 
     def resize(self, width: int, signed: bool = False) -> Expr:
-        """Cut or extended to ``width`` bits."""
+        """Truncated or extended to ``width`` bits."""
         if width <= self.width:
             return self.trunc(width)
         return self.sext(width) if signed else self.zext(width)
@@ -216,7 +215,7 @@ class Expr:
     # --- comparison and choice ---
 
     def cmp(self, op: str, other: Operand, signed: bool = False) -> Expr:
-        """``op``: eq ne lt le gt ge; of floats false with a NaN."""
+        """``op``: eq ne lt le gt ge; for floats, false if an operand is a NaN."""
         kind = "fcmp_ordered" if self.is_float else "icmp_signed" if signed else "icmp_unsigned"
         return Expr(self.b, getattr(self.b, kind)(_PREDICATES[op], self.v, self.lift(other)))
 
@@ -243,11 +242,13 @@ class Expr:
 
     @property
     def negative(self) -> Expr:
-        """The sign bit is set (of an integer, or of a float's bits)."""
+        """Whether the sign bit is set (of an integer, or of a float's bits)."""
         return self.bits.slt(0)
 
     def unordered(self, op: str, other: Operand) -> Expr:
-        """A comparison of floats that is true with a NaN; ``ord`` and ``uno`` ask for one only."""
+        """A comparison of floats that is true if an operand is a NaN. ``ord`` and ``uno``: whether
+        no operand, or any operand, is a NaN.
+        """
         op = _PREDICATES.get(op, op)
         return Expr(self.b, self.b.fcmp_unordered(op, self.v, self.lift(other)))
 
@@ -256,15 +257,15 @@ class Expr:
         return self.unordered("uno", self)
 
     def pick(self, yes: Operand, no: Operand) -> Expr:
-        """``yes`` where this predicate holds, else ``no``; one of the two must be an expression."""
-        model = yes if isinstance(yes, Expr) else no
-        assert isinstance(model, Expr)
-        return Expr(self.b, self.b.select(self.v, model.lift(yes), model.lift(no)))
+        """``yes`` where this predicate holds, else ``no``; at least one must be an expression."""
+        typed = yes if isinstance(yes, Expr) else no
+        assert isinstance(typed, Expr)
+        return Expr(self.b, self.b.select(self.v, typed.lift(yes), typed.lift(no)))
 
     # --- LLVM's intrinsics ---
 
     def intrinsic(self, name: str, *others: Operand, flag: int | None = None) -> Expr:
-        """``llvm.<name>`` of values of one type; ``flag`` is a last, constant i1."""
+        """``llvm.<name>`` of values of one type; ``flag`` is a constant i1 as the last operand."""
         operands = [self.v, *(self.lift(o) for o in others)]
         types = [self.type] * len(operands)
         if flag is not None:
@@ -299,13 +300,13 @@ def _suffix(type_: ir.Type) -> str:
 
 
 def declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    """The function ``name`` of the module, declared where it isn't yet."""
-    known = module.globals.get(name)
-    return known or ir.Function(module, ir.FunctionType(result, arguments), name)
+    """The function ``name`` of the module, declared if it is not yet."""
+    function = module.globals.get(name)
+    return function or ir.Function(module, ir.FunctionType(result, arguments), name)
 
 
 def shared(name: str, body: Callable[..., Expr], result: ir.Type, *arguments: Expr) -> Expr:
-    """``body(*arguments)`` as a call of the internal function ``name``, emitted once a module."""
+    """``body(*arguments)`` as a call of an internal function ``name``, emitted once per module."""
     b, count = arguments[0].b, arguments[0].lanes
     name = name if count in (0, LANES) else f"{name}.v{count}"
     function = b.module.globals.get(name)
@@ -315,51 +316,51 @@ def shared(name: str, body: Callable[..., Expr], result: ir.Type, *arguments: Ex
         for attribute in ("noinline", "nounwind", "readnone"):
             function.attributes.add(attribute)
         inside = ir.IRBuilder(function.append_basic_block())
-        answer = body(*(Expr(inside, a) for a in function.args))
-        inside.ret(answer.v)
+        value = body(*(Expr(inside, a) for a in function.args))
+        inside.ret(value.v)
     return Expr(b, b.call(function, [a.v for a in arguments]))
 
 
 def lanewise(name: str, body: Callable[..., Expr], result: int, *arguments: Expr) -> Expr:
-    """``shared`` with a ``body`` over scalars: a loop over the lanes, for what vectors can't do."""
+    """``shared`` with a ``body`` over scalars, in a loop over the lanes."""
 
-    made = arguments[0].ints(result)
+    vector = arguments[0].ints(result)
 
     def loop(*vectors: Expr) -> Expr:
         b = vectors[0].b
         i64, entry = ir.IntType(64), b.block
-        places = [spill(v) for v in vectors]
-        out = slot(b, made)
+        spilled = [spill(v) for v in vectors]
+        out = slot(b, vector)
         head, done = b.append_basic_block(), b.append_basic_block()
         b.branch(head)
         b.position_at_end(head)
         lane = b.phi(i64)
         kinds = [element_of(v.type) for v in vectors]
         scalars = [
-            Expr(b, b.load(b.gep(place, [lane], source_etype=kind), typ=kind))
-            for place, kind in zip(places, kinds, strict=True)
+            Expr(b, b.load(b.gep(buffer, [lane], source_etype=kind), typ=kind))
+            for buffer, kind in zip(spilled, kinds, strict=True)
         ]
         value = body(*scalars)
         b.store(value.v, b.gep(out, [lane], source_etype=value.type))
         following = b.add(lane, i64(1))
         lane.add_incoming(i64(0), entry)
         lane.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, i64(made.count)), head, done)
+        b.cbranch(b.icmp_unsigned("<", following, i64(vector.count)), head, done)
         b.position_at_end(done)
-        return Expr(b, b.load(out, typ=made))
+        return Expr(b, b.load(out, typ=vector))
 
-    return shared(name, loop, made, *arguments)
+    return shared(name, loop, vector, *arguments)
 
 
 def slot(b: ir.IRBuilder, type_: ir.Type) -> ir.Value:
-    """Room on the stack for one value, as an opaque pointer."""
-    place = b.alloca(type_)
-    place.type = ir.PointerType()  # llvmlite types it by what it holds
-    return place
+    """A stack slot for one value, as an opaque pointer."""
+    pointer = b.alloca(type_)
+    pointer.type = ir.PointerType()  # llvmlite gives it a typed pointer
+    return pointer
 
 
 def spill(value: Expr) -> ir.Value:
-    """A value's place in memory, its lanes in order."""
-    place = slot(value.b, value.type)
-    value.b.store(value.v, place)
-    return place
+    """Store a value to a stack slot, lanes in order; the address."""
+    pointer = slot(value.b, value.type)
+    value.b.store(value.v, pointer)
+    return pointer

@@ -1,13 +1,13 @@
 """Floating-point arithmetic with any rounding: bits in, bits out, one rounding.
 
-To nearest even, f32 and f64 are the processor's own, and f16 and bf16 are computed in f32 and
-rounded again, which is innocuous for + × ÷ √: f32's 24 bits are at least twice theirs plus two
-(Figueroa 1995; where a bf16 result is subnormal f32 still has 16 bits to spare). For all else
-the result is made in a wider format *rounded to odd*: cut off, its last bit set where it is
-inexact. Rounding that to a format shorter by two bits or more is rounding the exact result, in
-any mode (Boldo and Melquiond 2008). f16 finds that room in f32, bf16 and f32 in f64; f64 is
-stepped from the nearest (``llvm_directed``) or made in integers (``llvm_soft64``). No step changes
-the processor's rounding mode, so the bits are the same everywhere.
+To nearest even, f32 and f64 use the processor's arithmetic. f16 and bf16 are computed in f32 and
+rounded again, which is harmless for + × ÷ √: f32's 24 bits are at least twice theirs plus two
+(Figueroa 1995; for a subnormal bf16 result, f32 still has 16 bits to spare). In all other cases the
+result is computed in a wider format and *rounded to odd*: truncated, with the last bit set if it is
+inexact. Rounding that to a format with at least two bits less equals rounding the exact result, in
+any mode (Boldo and Melquiond 2008). f16 is computed in f32, bf16 and f32 in f64; f64 is corrected
+from the nearest result (``directed_rounding``) or computed in integers (``soft_f64``). Nothing
+changes the processor's rounding mode, so the bits are the same everywhere.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def arithmetic(op: str, fmt: str, operands: tuple[Expr, ...], rnd: str = "rn") -
         return canonical(_NATIVE[op](*(o.float for o in operands)))
     if t == F64:
         return directed64(op, operands, rnd)
-    narrowly = rnd == "rn" and op != "fma"
-    body = _through_f32 if narrowly else _through_odd
+    twice = rnd == "rn" and op != "fma"
+    body = _through_f32 if twice else _through_odd
     name = f"tw.{t}.{op}.{rnd}"
     return shared(name, lambda *x: body(op, t, x, rnd), operands[0].ints(storage(t)), *operands)
 
@@ -60,10 +60,10 @@ def _through_odd(op: str, t: DType, operands: tuple[Expr, ...], rnd: str) -> Exp
 
 
 def _to_odd(result: Expr, rest: Expr, direction: Expr) -> Expr:
-    """The bits of ``result``, made odd where the exact one differs.
+    """The bits of ``result``, rounded to odd.
 
-    ``rest`` has the sign of (exact − result) where ``direction`` has that of ``result``. An
-    infinite or NaN result has a NaN for a rest, and stays.
+    ``rest`` · ``direction`` has the sign of (exact − result) · result; ``rest`` is 0 if the result
+    is exact. For an infinite or NaN result ``rest`` is a NaN, and the result stays.
     """
     inexact = rest.ne(0.0)
     below = (rest.bits ^ direction.bits) >> (rest.width - 1)
@@ -71,7 +71,7 @@ def _to_odd(result: Expr, rest: Expr, direction: Expr) -> Expr:
 
 
 def _odd_sum(a: Expr, b: Expr, rnd: str) -> Expr:
-    """Knuth's exact error of a sum. Nothing over- or underflows here, so it is exact always."""
+    """A sum rounded to odd, by Knuth's exact error. Nothing over- or underflows in ``work``."""
     total = a + b
     part = total - a
     rest = (a - (total - part)) + (b - part)
@@ -95,19 +95,19 @@ def _odd_fma(a: Expr, b: Expr, c: Expr, t: DType, work: DType, rnd: str) -> Expr
 
 
 def _odd_div(a: Expr, b: Expr, t: DType, work: DType, rnd: str) -> Expr:
-    """The quotient cut so short that its product with ``b``, and then the remainder, is exact."""
-    quotient = _cut(a / b, work.mantissa - t.mantissa, work)
+    """The quotient, truncated so that its product with ``b`` and the remainder are exact."""
+    quotient = _truncated(a / b, work.mantissa - t.mantissa, work)
     return _to_odd(quotient, a - quotient * b, a)
 
 
 def _odd_sqrt(a: Expr, t: DType, work: DType, rnd: str) -> Expr:
-    root = _cut(a.sqrt(), (work.mantissa + 1) // 2, work)
+    root = _truncated(a.sqrt(), (work.mantissa + 1) // 2, work)
     return _to_odd(root, a - root * root, root)
 
 
-def _cut(x: Expr, keep: int, work: DType) -> Expr:
-    """``x`` with its first ``keep`` bits only."""
-    return (x.bits & -(1 << (work.mantissa + 1 - keep))).float
+def _truncated(x: Expr, length: int, work: DType) -> Expr:
+    """The first ``length`` bits of the significand of ``x``."""
+    return (x.bits & -(1 << (work.mantissa + 1 - length))).float
 
 
 _ODD: dict[str, Callable[..., Expr]] = {

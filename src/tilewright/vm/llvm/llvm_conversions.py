@@ -1,10 +1,10 @@
 """Conversions between number formats, and to and from integers: integer code that rounds once.
 
-LLVM's own conversions of half and bfloat call routines that are missing here, round twice or
-flush, and it knows no rounding mode but nearest even. So a narrower format is made by shifting
-the significand out with the rounding wanted, and a wider one (f32 always, then f64) by moving
-the fields. All is read from the formats' rows in ``dtypes``; a value is its bits, an integer of
-the row's storage width.
+LLVM's conversions of half and bfloat call routines that are missing here, round twice or flush
+subnormals, and they round to nearest even only. So a conversion to a narrower format shifts the
+significand out and rounds it, and a conversion to a wider one (to f32, then f64) moves the fields.
+The formats' rows in ``dtypes`` give all parameters. A value is its bits: an integer with the row's
+storage width.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def convert(source: str, dest: str, a: Expr, rnd: str = "rn") -> Expr:
 
 
 def widen(a: Expr, t: DType) -> Expr:
-    """The same number as an f32 (an f32 itself as it is)."""
+    """The same number as an f32 (an f32 is unchanged)."""
     if t == F32:
         return a.float
     return shared(f"tw.{t}.to.f32", lambda x: widened(x, t), a.ints(32), a).float
 
 
 def widened(a: Expr, t: DType) -> Expr:
-    """``widen`` in place, without a call: the bits of the f32."""
+    """``widen`` without a function call: the bits of the f32."""
     wide = a.zext(32)
     sign = wide << (32 - t.bits) & SIGN32 if t.signed else wide.const(0)
     code = wide >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
@@ -66,7 +66,7 @@ def widened(a: Expr, t: DType) -> Expr:
     if not t.subnormal:  # ue8m0: 0 is 2^-127
         bits = fields.eq(0).pick(1 << 22, fields)
     elif t.bias != F32.bias:
-        # a subnormal: read with a normal's hidden one, which is then taken away again
+        # a subnormal is read with the hidden bit of a normal number, which is then subtracted
         hidden = ((fields + ((F32.bias + 1 - t.bias) << 23)).float - 2.0 ** (1 - t.bias)).bits
         bits = (fields < 1 << 23).pick(hidden, fields + ((F32.bias - t.bias) << 23))
     if t.has_inf:
@@ -76,7 +76,7 @@ def widened(a: Expr, t: DType) -> Expr:
 
 
 def narrow(a: Expr, s: DType, d: DType, rnd: str) -> Expr:
-    """From f32 or f64 to a format that holds less."""
+    """Convert from f32 or f64 to a narrower format."""
     name = f"tw.{s}.to.{d}.{rnd}"
     return shared(name, lambda x: _narrow(x, s, d, rnd), a.ints(storage(d)), a)
 
@@ -90,7 +90,7 @@ def _narrow(a: Expr, s: DType, d: DType, rnd: str) -> Expr:
         code = overflowed(_round_fields(magnitude, s, d, rnd, negative), d, rnd, negative)
     code = magnitude.eq(infinite).pick(infinity_of(d), code)
     nan = magnitude > infinite
-    if d.has_nan and not d.has_inf:  # its NaN also stands for infinity, and has no sign
+    if d.has_nan and not d.has_inf:  # its NaN also represents infinity, and has no sign
         nan = nan | (code > d.max_finite)
     code = code.trunc(storage(d)) << d.unused
     if d.signed:
@@ -100,10 +100,10 @@ def _narrow(a: Expr, s: DType, d: DType, rnd: str) -> Expr:
 
 
 def _round_fields(magnitude: Expr, s: DType, d: DType, rnd: str, negative: Expr) -> Expr:
-    """A finite magnitude's code in ``d``, running on past the largest one.
+    """The code of a finite magnitude in ``d``, which may exceed the largest finite code.
 
-    A subnormal of ``s`` is far below the least of ``d``: all that counts is that it isn't zero. All
-    shifts by more than the significand's length round alike.
+    A subnormal of ``s`` is far below the smallest number of ``d``: only whether it is zero matters.
+    All shifts by more than the length of the significand round in the same way.
     """
     least = s.bias + d.least  # s's exponent field of d's least normal number
     field = magnitude >> s.mantissa
@@ -118,7 +118,7 @@ def _round_fields(magnitude: Expr, s: DType, d: DType, rnd: str, negative: Expr)
 
 
 def integral(fmt: str, a: Expr, rnd: str) -> Expr:
-    """``frint``: rounded to a whole number, in the same format."""
+    """``frint``: round to an integral value in the same format."""
     check_rounding(rnd)
     t = float_format(fmt)
     if storage(t) < 16 or t.unused:
@@ -127,9 +127,11 @@ def integral(fmt: str, a: Expr, rnd: str) -> Expr:
 
 
 def _integral(a: Expr, t: DType, rnd: str) -> Expr:
-    """Rounds the code at the binary point: a carry out of the mantissa steps the exponent, rightly.
+    """Round the code at the binary point: a carry out of the mantissa correctly increments the
+    exponent.
 
-    Of a number in [1, 2) the lowest whole bit is the exponent's lowest, a one (biases are odd).
+    For a number in [1, 2), the lowest integer bit is the exponent's lowest bit, which is 1 (biases
+    are odd).
     """
     low = (1 << (t.bits - 1)) - 1
     magnitude, negative = a & low, a.negative
@@ -152,7 +154,7 @@ def _integral(a: Expr, t: DType, rnd: str) -> Expr:
 
 
 def to_integer(fmt: str, a: Expr, width: int, signed: bool, rnd: str = "rz") -> Expr:
-    """``f2i``: saturating, a NaN gives 0."""
+    """``f2i``: saturates; a NaN gives 0."""
     check_rounding(rnd)
     t = float_format(fmt)
     if not is_native(t):
@@ -166,16 +168,18 @@ def to_integer(fmt: str, a: Expr, width: int, signed: bool, rnd: str = "rz") -> 
 
 
 def _to_integer(x: Expr, width: int, signed: bool) -> Expr:
-    """LLVM's conversion is undefined for what doesn't fit, so that is taken away first."""
+    """Convert with saturation. LLVM's conversion is undefined for numbers that do not fit, so these
+    are replaced before it.
+    """
     low, high = (-(1 << (width - 1)), 1 << (width - 1)) if signed else (0, 1 << width)
     fits = (x >= float(low)) & (x < float(high))
-    made = fits.pick(x, 0.0).to_int(signed, max(width, 32)).trunc(width)
-    beyond = (x < float(low)).pick(low, made.const(0))
-    return fits.pick(made, (x >= float(high)).pick(high - 1, beyond))
+    converted = fits.pick(x, 0.0).to_int(signed, max(width, 32)).trunc(width)
+    below = (x < float(low)).pick(low, converted.const(0))
+    return fits.pick(converted, (x >= float(high)).pick(high - 1, below))
 
 
 def from_integer(a: Expr, signed: bool, fmt: str, rnd: str = "rn") -> Expr:
-    """``i2f``: an integer's value."""
+    """``i2f``: the value of an integer."""
     check_rounding(rnd)
     t = float_format(fmt)
     if a.width == 64:
@@ -197,9 +201,9 @@ def _from_64(a: Expr, signed: bool, t: DType, rnd: str) -> Expr:
 
 
 def _jam(a: Expr, signed: bool) -> Expr:
-    """A 64-bit integer cut to what an f64 holds, rounded to odd.
+    """A 64-bit integer rounded to odd to the precision of f64.
 
-    Rounding that again to 41 bits or fewer, in any mode, is rounding once.
+    Rounding the result to 41 bits or fewer, in any mode, equals a single rounding.
     """
     size = a ^ a.sar(63) if signed else a
     exact = (size >> 53).eq(0) | (a & 0x7FF).eq(0)

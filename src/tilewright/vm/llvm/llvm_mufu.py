@@ -1,4 +1,4 @@
-"""``approx`` as LLVM IR: ``tilewright.mufu`` over lanes of 64 bits, its tables as constants."""
+"""``approx`` as LLVM IR: ``tilewright.mufu`` on 64-bit lanes, with its tables as constants."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def approximate(name: str, a: Expr) -> Expr:
     """f32 bits of the function ``name``, of f32 bits."""
 
     def body(x: Expr) -> Expr:
-        made: Expr = mufu.f32(name, x.zext(64), _Lanes())
-        return made.trunc(32)
+        result: Expr = mufu.f32(name, x.zext(64), _Lanes())
+        return result.trunc(32)
 
     return shared(f"tw.mufu.{name}", body, a.type, a)
 
@@ -39,23 +39,23 @@ class _Lanes:
         return 64 - a.clz()
 
     def take(self, table: tuple[int, ...], index: Expr) -> Expr:
-        b, place = index.b, index.umin(len(table) - 1)
+        b, row = index.b, index.umin(len(table) - 1)
         column = _constant(b.module, table)
-        taken = index.const(0).v
+        entries = index.const(0).v
         for lane in range(index.lanes):
             number = ir.Constant(ir.IntType(32), lane)
-            at = b.gep(column, [I64(0), b.extract_element(place.v, number)], inbounds=True)
-            taken = b.insert_element(taken, b.load(at), number)
-        return Expr(b, taken)
+            address = b.gep(column, [I64(0), b.extract_element(row.v, number)], inbounds=True)
+            entries = b.insert_element(entries, b.load(address), number)
+        return Expr(b, entries)
 
 
 def _constant(module: ir.Module, table: tuple[int, ...]) -> ir.GlobalVariable:
-    """The table in the module, once."""
+    """The table as a constant of the module, emitted once."""
     name = f"tw.table.{blake2b(repr(table).encode(), digest_size=8).hexdigest()}"
-    known = module.globals.get(name)
-    if known is None:
+    constant = module.globals.get(name)
+    if constant is None:
         type_ = ir.ArrayType(I64, len(table))
-        known = ir.GlobalVariable(module, type_, name)
-        known.initializer = ir.Constant(type_, [ir.Constant(I64, entry) for entry in table])
-        known.global_constant, known.linkage = True, "internal"
-    return known
+        constant = ir.GlobalVariable(module, type_, name)
+        constant.initializer = ir.Constant(type_, [ir.Constant(I64, entry) for entry in table])
+        constant.global_constant, constant.linkage = True, "internal"
+    return constant

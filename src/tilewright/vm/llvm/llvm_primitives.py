@@ -1,10 +1,9 @@
-"""The pure primitives as LLVM IR: what compiled code makes of an instruction's meaning.
+"""The pure primitives as LLVM IR, for the compiled evaluator.
 
-A value is 32 lanes of an integer, ``<32 x iW>``; a predicate is ``<32 x i1>``. Each primitive
-appends a few instructions where the builder stands, or one call of an internal function that
-the module holds once. Where LLVM leaves something undefined (shifts by the width or more,
-division by zero, conversions that don't fit) the operands are guarded; nothing is folded here,
-LLVM does that.
+A value is 32 lanes of an integer, ``<32 x iW>``; a predicate is ``<32 x i1>``. Each primitive emits
+a few instructions at the position of the builder, or one call of an internal function that the
+module has once. Where an operation of LLVM is undefined (shifts by the width or more, division by
+zero, conversions that do not fit) its operands are guarded. Constants are folded by LLVM, not here.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ INTERLEAVED = _order(i // 2 + i % 2 * LANES for i in range(2 * LANES))
 
 
 class LlvmValues:
-    """Emits where ``builder`` stands. ``mask`` (i32) holds the active lanes whose guard holds.
+    """Emits at the position of ``builder``. ``mask`` (i32) has the active lanes whose guard holds.
 
-    ``builder`` and ``mask`` may be set anew at any time.
+    ``builder`` and ``mask`` may be replaced at any time.
     """
 
     def __init__(self, builder: ir.IRBuilder, module: ir.Module, mask: ir.Value) -> None:
@@ -91,14 +90,14 @@ class LlvmValues:
         return joined.v
 
     def split(self, a: Value, width: int) -> tuple[Value, ...]:
-        whole = self.width(a)
-        if whole == 128 and width < 128:
+        from_width = self.width(a)
+        if from_width == 128 and width < 128:
             return tuple(part for half in self._halves(a) for part in self.split(half, width))
-        places = range(0, whole, width)
-        return tuple((self._x(a) >> p if p else self._x(a)).trunc(width).v for p in places)
+        starts = range(0, from_width, width)
+        return tuple((self._x(a) >> n if n else self._x(a)).trunc(width).v for n in starts)
 
     def _pair(self, low: Value, high: Value) -> Value:
-        """Two 64-bit values as one of 128 bits, in vectors: LLVM takes i128 apart lane by lane."""
+        """Join two 64-bit values to one of 128 bits by shuffles: LLVM scalarizes i128 lanes."""
         flat = self.builder.shuffle_vector(low, high, INTERLEAVED)
         return self.builder.bitcast(flat, lanes_of(128))
 
@@ -168,7 +167,7 @@ class LlvmValues:
         return self._x(a).sar(self._x(n).umin(width - 1).resize(width)).v
 
     def _shift(self, a: Value, n: Value) -> tuple[Expr, Expr, Expr]:
-        """The value, whether the count is less than its width, and the count where it is."""
+        """The value, whether the count is less than its width, and the count modulo the width."""
         width = self.width(a)
         count = self._x(n)
         return self._x(a), count < width, (count & (width - 1)).resize(width)
@@ -248,8 +247,8 @@ class LlvmValues:
         if width == 128:
             low, high = self._halves(a)
             return self._pair(self.shuffle(low, lane), self.shuffle(high, lane))
-        if isinstance(lane, TextConstant) and lane.whole is not None:  # the same lane for all
-            return self._splat(self.builder.extract_element(a, I32(lane.whole % LANES)))
+        if isinstance(lane, TextConstant) and lane.integer is not None:  # the same lane for all
+            return self._splat(self.builder.extract_element(a, I32(lane.integer % LANES)))
         wide = self._x(a).resize(max(width, 32))
         name = f"tw.shuffle.{wide.width}"
         moved = shared(name, _gathered, wide.type, wide, self._x(lane))
@@ -257,38 +256,37 @@ class LlvmValues:
 
 
 class Scalars(LlvmValues):
-    """The same of one lane: a value is an integer. What moves between lanes is not there."""
+    """The primitives of one lane: a value is a scalar. There are no operations across lanes."""
 
     def const(self, width: int, value: int) -> Value:
         return splat(ir.IntType(width), value)
 
     def join(self, *parts: Value) -> Value:
         width = self.width(parts[0])
-        whole = [self._x(p).zext(width * len(parts)) << i * width for i, p in enumerate(parts)]
-        return reduce(or_, whole).v
+        shifted = [self._x(p).zext(width * len(parts)) << i * width for i, p in enumerate(parts)]
+        return reduce(or_, shifted).v
 
     def split(self, a: Value, width: int) -> tuple[Value, ...]:
-        places = range(0, self.width(a), width)
-        return tuple((self._x(a) >> p).trunc(width).v for p in places)
+        return tuple((self._x(a) >> p).trunc(width).v for p in range(0, self.width(a), width))
 
 
 def _gathered(a: Expr, lane: Expr) -> Expr:
-    """Through memory: stored in order of lanes, loaded in the order asked for."""
+    """Shuffle through memory: store the lanes in order, load them by index."""
     b, element = a.b, ir.IntType(a.width)
-    place = spill(a)
+    pointer = spill(a)
     result = a.const(0)
     for i in range(LANES):
         index = b.zext(b.extract_element((lane & 31).v, I32(i)), ir.IntType(64))
-        moved = b.load(b.gep(place, [index], source_etype=element), typ=element)
-        result = Expr(b, b.insert_element(result.v, moved, I32(i)))
+        value = b.load(b.gep(pointer, [index], source_etype=element), typ=element)
+        result = Expr(b, b.insert_element(result.v, value, I32(i)))
     return result
 
 
 def _divided(op: str, a: Expr, b: Expr, signed: bool) -> Expr:
-    """Division without the traps.
+    """Division that does not trap.
 
-    Up to 32 bits it is done in f64: a quotient that isn't whole is farther from the next whole
-    number (by 1/b at least) than its rounding error, so cutting it off is exact.
+    Up to 32 bits it is done in f64: a quotient that is not an integer differs from the next integer
+    by at least 1/b, which is more than its rounding error, so truncating it is exact.
     """
     lowest = 1 << (a.width - 1)
     zero, wraps = b.eq(0), a.eq(lowest) & b.eq(-1)

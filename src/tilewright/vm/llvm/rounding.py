@@ -1,9 +1,9 @@
-"""Rounding, as every conversion ends: a significand shifted out, an overflow replaced.
+"""Rounding at the end of a conversion: shifts a significand out, and replaces an overflow.
 
 The modes are those of ``number_conversion.ROUNDINGS``: ``rn`` nearest even, ``rz`` toward zero,
-``rm`` down, ``rp`` up, ``rna`` nearest away. A magnitude's *code* is its exponent and mantissa
-fields as one integer: it grows with the magnitude, and a carry out of the mantissa lands in the
-exponent, where it belongs.
+``rm`` down, ``rp`` up, ``rna`` nearest away. The *code* of a magnitude is its exponent and mantissa
+fields as one integer: it increases with the magnitude, and a carry out of the mantissa correctly
+increments the exponent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ F32, F64 = dtype("f32"), dtype("f64")
 @lru_cache(maxsize=None)
 def float_format(name: str) -> DType:
     """The row of a floating-point format. Raises DtypeError for any other name."""
-    found = dtype(name)
-    if found.kind != "float":
+    t = dtype(name)
+    if t.kind != "float":
         raise DtypeError(f"{name} is not a floating-point format")
-    return found
+    return t
 
 
 def check_rounding(rnd: str) -> None:
@@ -38,12 +38,12 @@ def storage(t: DType) -> int:
 
 
 def is_native(t: DType) -> bool:
-    """Whether the processor computes in it: f32 and f64."""
+    """Whether the host has arithmetic for it: f32 and f64."""
     return t in (F32, F64)
 
 
 def canonical(result: Expr) -> Expr:
-    """A float's bits, with the one NaN for any NaN."""
+    """The bits of a float, with the canonical NaN for any NaN."""
     nan = F32.nan if result.width == 32 else F64.nan
     return result.is_nan.pick(nan, result.bits)
 
@@ -63,7 +63,7 @@ def round_off(sig: Expr, shift: Operand, rnd: str, negative: Expr) -> Expr:
 
 
 def overflowed(code: Expr, t: DType, rnd: str, negative: Expr) -> Expr:
-    """A magnitude's code, with what overflow gives where it is beyond the largest finite one."""
+    """A magnitude's code; one beyond the largest finite code is replaced by the overflow result."""
     top, infinity = t.max_finite, infinity_of(t)
     if rnd in ("rm", "rp") and infinity != top:
         ends = (infinity, code.const(top)) if rnd == "rm" else (top, code.const(infinity))
@@ -72,5 +72,5 @@ def overflowed(code: Expr, t: DType, rnd: str, negative: Expr) -> Expr:
 
 
 def infinity_of(t: DType) -> int:
-    """The code of infinity, or of what stands for it (``number_conversion.round_to``)."""
+    """The code of infinity, or of its substitute (``number_conversion.round_to``)."""
     return t.max_finite + (t.has_inf or t.has_nan)

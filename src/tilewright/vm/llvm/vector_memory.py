@@ -1,7 +1,7 @@
-"""Vectors in memory, shuffles and counted loops: what matrix code needs beyond expressions.
+"""Vectors in memory, shuffles and counted loops, for matrix code.
 
-All is little: a pointer and a byte offset make a place, a place holds lanes of a number. Loops are
-written as ``with counted(b, n) as i``, and their body is emitted where the ``with`` has it.
+An address is a pointer and a byte offset. A loop is written as ``with counted_loop(b, n) as i``:
+its body is what the ``with`` statement emits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import llvmlite.ir as ir
 from ...native.llvm_types import I8, I32, I64, POINTER
 from .expressions import DOUBLE, FLOAT, Expr, first_only, poison
 
-LINE = 64  # bytes: areas begin at such, so that vectors load whole
+LINE = 64  # alignment of buffers in bytes, so that vectors do not cross cache lines
 
 Offset: TypeAlias = "int | ir.Value"
 
@@ -33,19 +33,19 @@ def bytes_of(element: ir.Type) -> int:
 
 
 def at(b: ir.IRBuilder, base: ir.Value, offset: Offset) -> ir.Value:
-    """The address ``offset`` bytes behind ``base``."""
-    step = I64(offset) if isinstance(offset, int) else offset
-    return b.gep(base, [step], source_etype=I8, inbounds=True)
+    """The address ``offset`` bytes after ``base``."""
+    index = I64(offset) if isinstance(offset, int) else offset
+    return b.gep(base, [index], source_etype=I8, inbounds=True)
 
 
 def load_vector(b: ir.IRBuilder, base: ir.Value, offset: Offset, type_: ir.Type) -> Expr:
-    """Load a number, or lanes of one; a place is only as aligned as one lane."""
+    """Load a scalar or vector; the address is aligned to one element only."""
     element = type_.element if isinstance(type_, ir.VectorType) else type_
     return Expr(b, b.load(at(b, base, offset), typ=type_, align=bytes_of(element)))
 
 
 def store_vector(value: Expr, base: ir.Value, offset: Offset) -> None:
-    """Store a number, or lanes of one."""
+    """Store a scalar or vector."""
     element = value.type.element if value.lanes else value.type
     value.b.store(value.v, at(value.b, base, offset), align=bytes_of(element))
 
@@ -53,7 +53,7 @@ def store_vector(value: Expr, base: ir.Value, offset: Offset) -> None:
 def broadcast(
     b: ir.IRBuilder, base: ir.Value, offset: Offset, element: ir.Type, lanes: int
 ) -> Expr:
-    """Load one number into all lanes."""
+    """Load a scalar and broadcast it to all lanes."""
     return broadcast_scalar(load_vector(b, base, offset, element), lanes)
 
 
@@ -65,14 +65,14 @@ def broadcast_scalar(scalar: Expr, lanes: int) -> Expr:
 
 
 def shuffled(x: Expr, lanes: Sequence[int], y: Expr | None = None) -> Expr:
-    """The lanes of ``x`` (``y``'s count on from its last) with these numbers."""
+    """The lanes with these indices; the lanes of ``y`` follow those of ``x``."""
     mask = ir.Constant(vector(32, len(lanes)), [int(lane) for lane in lanes])
     other = y.v if y is not None else poison(x.type)
     return Expr(x.b, x.b.shuffle_vector(x.v, other, mask))
 
 
 def joined(parts: Sequence[Expr]) -> Expr:
-    """Vectors of one length, end to end; a power of two of them."""
+    """Concatenate vectors of equal length; their number is a power of two."""
     parts = list(parts)
     while len(parts) > 1:
         count = 2 * parts[0].lanes
@@ -82,15 +82,15 @@ def joined(parts: Sequence[Expr]) -> Expr:
 
 def stack_buffer(b: ir.IRBuilder, size: int) -> ir.Value:
     """A buffer of ``size`` bytes on the stack; allocate it before any loop."""
-    place = b.alloca(ir.ArrayType(I8, size))
-    place.align = LINE
-    place.type = POINTER
-    return place
+    buffer = b.alloca(ir.ArrayType(I8, size))
+    buffer.align = LINE
+    buffer.type = POINTER
+    return buffer
 
 
 @contextmanager
 def counted_loop(b: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
-    """A loop over 0 … count − 1; only its body where ``count`` is 1."""
+    """A loop over 0 … count − 1; if ``count`` is 1, the body without a loop."""
     if count == 1:
         yield I64(0)
         return
