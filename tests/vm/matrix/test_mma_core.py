@@ -19,7 +19,7 @@ from tilewright.native.jit import Jit
 from tilewright.number_conversion import encode
 from tilewright.vm.matrix.mma_decode import NARROW
 from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction, symbol
-from tilewright.vm.matrix.mma_plan import columns, plan, scratch
+from tilewright.vm.matrix.mma_plan import columns, plan, scratch_indices
 
 pytestmark = pytest.mark.vm
 
@@ -155,7 +155,7 @@ def test_scratch_has_each_element_once(name):
     i = mma.instruction(*SUMS[name])
     k = plan(i).k
     for operand, size in {"b": i.n * k, "c": i.m * i.n, "d": i.m * i.n}.items():
-        assert set(scratch(i, operand).reshape(-1)) == set(range(size * i.tiles))
+        assert set(scratch_indices(i, operand).reshape(-1)) == set(range(size * i.tiles))
     assert sorted(columns(i)) == list(range(k))
 
 

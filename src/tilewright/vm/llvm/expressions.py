@@ -45,11 +45,11 @@ def width_of(type_: ir.Type) -> int:
 
 
 class TextConstant(ir.Constant):  # type: ignore[misc]  # llvmlite has no types
-    """A constant of any type, as LLVM writes it; ``integer`` is its value if an integer."""
+    """A constant of any type, as LLVM writes it; ``integer`` is its value if it is an integer."""
 
-    def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:
-        self.type, self.text, self.integer = type_, text, whole
-        self.constant = ()  # its elements are not there to be looked at
+    def __init__(self, type_: ir.Type, text: str, integer: int | None) -> None:
+        self.type, self.text, self.integer = type_, text, integer
+        self.constant = ()  # llvmlite's field for elements, which this class does not have
 
     def _to_string(self) -> str:
         return f"{self.type} {self.text}"

@@ -1,8 +1,7 @@
-"""The compiled core of a matrix instruction: D = A B + C on scratch (see ``llvm_mma_plan``).
+"""The compiled core of a matrix instruction: D = A B + C in scratch memory (see ``mma_plan``).
 
-``void core(ptr a, ptr b, ptr c, ptr d[, ptr scale_a, ptr scale_b])``. Elements are made ready once,
-then every vector of rows of D takes its sum over k. What a plan's arithmetic is made by is the
-table below.
+``void core(ptr a, ptr b, ptr c, ptr d[, ptr scale_a, ptr scale_b])``. Elements are decoded once,
+then each vector of rows of D is summed over k. The table below has the class for each arithmetic.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def core(module: ir.Module, plan: MmaPlan) -> ir.Function:
 
 
 def compiled(how: Arithmetic) -> bool:
-    """Whether there is a core for it."""
+    """Whether there is a core for this arithmetic."""
     return type(how) in _KINDS
 
 

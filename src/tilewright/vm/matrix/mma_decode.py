@@ -1,8 +1,7 @@
-"""Elements made ready for exact sums: a value, and the power of two of its leading place.
+"""Decodes elements for exact sums: a value, and the power of two of its leading bit.
 
-Both are floats, f32 where every product of two elements is normal and exact in it, else f64. A
-product's leading place is then the product of the powers, and zero, whose power is 0, can never
-have the largest.
+Both are floats: f32 if every product of two elements is normal and exact in it, else f64. The power
+of a product is then the product of the powers. Zero has the power 0, which is never the largest.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ..llvm.llvm_conversions import widened
 
 ZERO_EXPONENT = 1 << 12
 NARROW = 28
-SPARE = 100  # exponents from −100 to 100 leave f32 room for scaling
+SPARE = 100  # exponents from −100 to 100 leave room for scaling in f32
 
 
 def sparse_marker(t: DType) -> int:
-    """The word that says "not kept": no element's bits."""
+    """The word that marks an element that sparse A does not store; not the bits of any element."""
     if t.kind != "float":
         return 0
     return 1 if t.unused else 1 << 31
@@ -31,9 +30,9 @@ def sparse_marker(t: DType) -> int:
 class Range:
     """The exponents that products of two formats can have."""
 
-    least: int  # of the leading place, normal or not
+    least: int  # of the leading bit, also of subnormal numbers
     lowest: int  # of the last bit
-    most: int  # all products are below 2^most
+    most: int  # all products are less than 2^most
 
     @classmethod
     def of(cls, a: DType, b: DType) -> Range:
@@ -43,17 +42,17 @@ class Range:
 
     @classmethod
     def within(cls, reach: int, a: DType, b: DType) -> Range:
-        """Of numbers whose exponents are from −reach to reach."""
+        """The range of products of numbers whose exponents are from −reach to reach."""
         return cls(-2 * reach, -2 * reach - a.mantissa - b.mantissa, 2 * reach + 2)
 
     @property
     def work(self) -> ir.Type:
-        """The float type that sums of them are made in."""
+        """The float type in which sums of such products are computed."""
         return FLOAT if self.lowest >= -SPARE and self.most <= SPARE else DOUBLE
 
 
 def outside(word: Expr, t: DType) -> Expr:
-    """Predicate: a number, not zero, whose exponent is not from −NARROW to NARROW."""
+    """Predicate: whether a number is not zero and its exponent not from −NARROW to NARROW."""
     code = word >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
     steps = code - ((t.bias - NARROW) << t.mantissa)
     return (steps >= (2 * NARROW + 1) << t.mantissa) & code.ne(0)
@@ -61,27 +60,28 @@ def outside(word: Expr, t: DType) -> Expr:
 
 @dataclass(frozen=True)
 class Element:
-    """``value`` and ``power`` of numbers, and the predicate ``special``: NaN or infinite."""
+    """``value`` and ``power`` of elements, and the predicate ``special``: NaN or infinite."""
 
     value: Expr
     power: Expr
     special: Expr
 
 
-def decode(word: Expr, t: DType, seen: DType, work: ir.Type) -> Element:
-    """Words of scratch, all lanes at once; a leading place is as of format ``seen``.
+def decode(word: Expr, t: DType, lead_format: DType, work: ir.Type) -> Element:
+    """Decode words of scratch memory. ``lead_format``: the format whose smallest exponent bounds
+    that of the leading bit.
 
-    NaN and infinity count as 0: they are seen to apart.
+    NaN and infinity decode to 0; a separate path handles them.
     """
     code = word >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
     special = code > t.max_finite
     live = code.ne(0) & ~special if t.has_nan else code.ne(0)
     fields = (code << (23 - t.mantissa)) + ((127 - t.bias) << 23)
-    if t.bias != 127:  # a subnormal: read with a normal's hidden one, which is taken away again
+    if t.bias != 127:  # a subnormal is read with a normal's hidden bit, which is subtracted
         hidden = (fields + (1 << 23)).float - 2.0**t.least
         fields = (code < 1 << t.mantissa).pick(hidden.bits, fields)
     sign = word << (32 - t.bits) & (1 << 31)
-    lead = (fields & (0xFF << 23)).umax((127 + seen.least) << 23)
+    lead = (fields & (0xFF << 23)).umax((127 + lead_format.least) << 23)
     value = live.pick(fields | sign, 0).float
     power = live.pick(lead, 0).float
     if work == DOUBLE:
@@ -91,8 +91,8 @@ def decode(word: Expr, t: DType, seen: DType, work: ir.Type) -> Element:
 
 @dataclass(frozen=True)
 class BlockScale:
-    """A block scale, or the product of two: an f64, the exponent of its leading place (far down
-    for zero), and whether it is NaN.
+    """A block scale, or the product of two: an f64, the exponent of its leading bit
+    (−ZERO_EXPONENT for zero), and whether it is NaN.
     """
 
     value: Expr
@@ -112,7 +112,7 @@ class BlockScale:
 
 
 def integer(word: Expr, t: DType) -> Expr:
-    """An integer as an f32, which holds sums of products of bytes exactly."""
+    """An integer as an f32, in which sums of products of bytes are exact."""
     if t.signed:
         word = (word << (32 - t.bits)).sar(32 - t.bits)
     return word.from_int(True, 32)

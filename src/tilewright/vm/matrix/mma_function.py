@@ -1,10 +1,11 @@
-"""One function for each matrix instruction of a warp: registers to scratch, the core, and back.
+"""One function for each matrix instruction of a warp: unpacks registers to scratch memory, calls
+the core, and packs D.
 
     i64 f(ptr a, ptr b, ptr c, ptr d, ptr metadata, ptr scale_a, ptr scale_b)
 
-Operands are registers of 32 lanes in memory, 32 bits each (64 of f64); metadata and scales are in
-the lanes and bytes that selectors of 0 name. It returns 0, or a status of metadata that selects
-nothing (``llvm_mma_sparse``).
+Operands are registers of 32 lanes in memory, 32 bits each (64 bits for f64). Metadata and scales
+are in the lanes and bytes that selectors of 0 name. The result is 0, or a status for invalid
+metadata (``mma_sparse``).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ KIND = ir.FunctionType(I64, [POINTER] * len(OPERANDS))
 
 
 def symbol(instruction: MmaInstruction) -> str:
-    """The name of its function."""
-    plain = instruction.opcode.replace(".", "_").replace("::", "_")
-    return f"tw_{plain}_{instruction.arch}"
+    """The name of an instruction's function."""
+    opcode = instruction.opcode.replace(".", "_").replace("::", "_")
+    return f"tw_{opcode}_{instruction.arch}"
 
 
 class MmaFunction:
@@ -36,7 +37,7 @@ class MmaFunction:
     def __init__(self, module: ir.Module, instruction: MmaInstruction) -> None:
         if not compiled(instruction.arithmetic):
             raise PtxCheckError(
-                f"the virtual machine does not execute {instruction} as {instruction.arch} does"
+                f"the virtual machine does not support {instruction} as {instruction.arch} has it"
             )
         self.i, self.plan = instruction, plan(instruction)
         self.core = core(module, self.plan)
@@ -67,7 +68,7 @@ class MmaFunction:
         return area
 
     def sparse(self, out: ir.Value) -> ir.Value:
-        """A where it belongs; the status of its metadata."""
+        """Expand sparse A to ``out``; the status of its metadata."""
         stored, codes = (stack_buffer(self.b, self.plan.bytes["a"]) for _ in range(2))
         self.load("a", stored)
         self.load("metadata", codes)

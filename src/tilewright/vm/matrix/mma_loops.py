@@ -1,6 +1,7 @@
-"""The loops that every compiled product has: each vector of rows of D, in each column.
+"""The loops that all cores share: over the columns of D, and the vectors of rows in each column.
 
-A subclass has the arithmetic of one vector. A's elements come by the vector, B's one in all lanes.
+A subclass implements the arithmetic of one vector. Elements of A are loaded as vectors, an element
+of B is broadcast to all lanes.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ..llvm.vector_memory import (
 )
 from .mma_plan import MmaPlan
 
-STEP = 16  # elements made ready at once
+STEP = 16  # elements that are decoded at a time
 Elements = Callable[[Offset], Expr]  # k → a vector
 
 
 class MmaCore:
-    """Emits a plan's function; ``name`` is it, if not the plan's own."""
+    """Emits the core of a plan as a function called ``name`` (default: the plan's name)."""
 
     def __init__(self, module: ir.Module, plan: MmaPlan, name: str = "") -> None:
         self.module, self.plan = module, plan
@@ -49,24 +50,24 @@ class MmaCore:
         self.prepare()
         with counted_loop(self.b, plan.n) as n, counted_loop(self.b, plan.m // plan.lanes) as block:
             row = scaled(self.b, block, plan.lanes)
-            place = scaled(self.b, self.b.add(scaled(self.b, n, plan.m), row), size)
-            c = load_vector(self.b, self.c, place, vector(word, plan.lanes))
-            store_vector(self.dot_add(row, n, c), self.d, place)
+            offset = scaled(self.b, self.b.add(scaled(self.b, n, plan.m), row), size)
+            c = load_vector(self.b, self.c, offset, vector(word, plan.lanes))
+            store_vector(self.dot_add(row, n, c), self.d, offset)
         self.b.ret_void()
         return self.function
 
     def prepare(self) -> None:
-        """What is done once, before the loops."""
+        """Emit the code before the loops."""
 
     def dot_add(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
-        """D of the vector of rows from ``row`` on, in column n."""
+        """The elements of D in column ``n``, for the vector of rows from ``row`` on."""
         raise NotImplementedError
 
     def stack_buffer(self, count: int, type_: ir.Type) -> ir.Value:
         return stack_buffer(self.b, count * bytes_of(type_))
 
     def left(self, area: ir.Value, row: ir.Value, type_: ir.Type, first: ir.Value) -> Elements:
-        """k → A's elements, of the vector of rows, at ``first`` + k."""
+        """k → the elements of A at ``first`` + k, for the vector of rows."""
         lanes = vector(type_, self.plan.lanes)
         at_ = partial(load_vector, self.b, type_=lanes)
         return self._elements(area, row, self.plan.m, type_, first, at_)
@@ -74,7 +75,7 @@ class MmaCore:
     def right(
         self, area: ir.Value, n: ir.Value, type_: ir.Type, first: ir.Value, width: int = 0
     ) -> Elements:
-        """k → B's element at ``first`` + k, in all lanes; rows of B are ``width`` apart."""
+        """k → the element of B at ``first`` + k, in all lanes. ``width``: the pitch of B's rows."""
         at_ = partial(broadcast, self.b, element=type_, lanes=self.plan.lanes)
         return self._elements(area, n, width or self.plan.n, type_, first, at_)
 
@@ -95,14 +96,16 @@ class MmaCore:
 
     @contextmanager
     def words(
-        self, area: ir.Value, rows: int, width: int, apart: int = 0
+        self, area: ir.Value, rows: int, width: int, pitch: int = 0
     ) -> Iterator[tuple[ir.Value, Expr]]:
-        """A loop over words of scratch: where they go if rows are to be ``apart``, the words."""
-        if apart in (0, width):
+        """A loop over vectors of words of scratch: their index in a copy whose rows have the given
+        ``pitch``, and the words.
+        """
+        if pitch in (0, width):
             rows, width = 1, rows * width
         assert width % STEP == 0
         with counted_loop(self.b, rows) as row, counted_loop(self.b, width // STEP) as i:
             column = scaled(self.b, i, STEP)
             index = self.b.add(scaled(self.b, row, width), column)
             words = load_vector(self.b, area, scaled(self.b, index, 4), vector(I32, STEP))
-            yield self.b.add(scaled(self.b, row, apart or width), column), words
+            yield self.b.add(scaled(self.b, row, pitch or width), column), words

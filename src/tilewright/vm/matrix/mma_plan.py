@@ -1,10 +1,10 @@
-"""What a compiled product of matrices depends on, and the scratch that its operands lie in.
+"""The plan of a matrix instruction's core, and the layout of its operands in scratch memory.
 
-Scratch is plain: each matrix in column order, one word for an element, right-aligned bits (64 bits
-for f64; b1 has 32 elements of a row in a word). So an element's place is what a fragment's layout
-says it is, and all fragments, of registers or of shared memory, come to one form:
+In scratch each matrix is column-major, with one word for an element and right-aligned bits (64 bits
+for f64; a word of b1 has 32 elements of a row). A fragment's layout gives the index of each element,
+so all fragments, of registers or of shared memory, come to the same form:
 
-    A[k][m]   B[k][n]   C, D[n][m]   scales [block][m], [block][n]     k in ``columns``' order
+    A[k][m]   B[k][n]   C, D[n][m]   scales [block][m], [block][n]     k in the order of ``columns``
 
 Instructions with the same plan share one compiled core, whatever their fragments.
 """
@@ -25,15 +25,15 @@ from ...mma import Arithmetic, Fragment, FusedDotAdd, MmaInstruction
 from ...mma.block_scales import BlockScaledDotAdd
 from ...mma.sparsity import sparsity_pattern
 
-Places = npt.NDArray[np.int64]
+ScratchIndices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MmaPlan:
-    """D (m×n) of A (m×k) and B (k×n), their k in ``groups`` equal runs, each a sum of its own.
+    """D (m×n) of A (m×k) and B (k×n). k is divided into ``groups`` equal runs, each one fused sum.
 
-    ``sparse``: A holds marks where nothing was kept, at least in half of its places. ``scales``:
-    for each row of A and column of B, that many.
+    ``sparse``: A has markers for elements that are not stored, at least half of all. ``scales``:
+    the number of block scales of each row of A and column of B.
     """
 
     how: Arithmetic
@@ -61,7 +61,7 @@ class MmaPlan:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """The size of each operand's scratch."""
+        """The bytes of scratch of each operand."""
         m, n, k = self.m, self.n, self.k
         words = {"a": m * k, "b": n * k, "c": m * n, "d": m * n}
         words |= {"scale_a": self.scales * m, "scale_b": self.scales * n}
@@ -70,13 +70,13 @@ class MmaPlan:
 
 @cache
 def sides(i: MmaInstruction) -> str:
-    """``ab``, or ``ba`` where the accumulators hold the transpose of D, made as BᵀAᵀ."""
+    """``ab``, or ``ba`` if the accumulators hold the transpose of D, computed as BᵀAᵀ."""
     return "ba" if i.fragment("d").transposed else "ab"
 
 
 @cache
 def plan(i: MmaInstruction) -> MmaPlan:
-    """The plan of one of an instruction's ``tiles``."""
+    """The plan of one tile of an instruction."""
     how, m, n = _shared(i.arithmetic), i.m, i.n
     if sides(i) == "ba":
         how, m, n = replace(how, a=how.b, b=how.a), n, m
@@ -85,7 +85,7 @@ def plan(i: MmaInstruction) -> MmaPlan:
 
 
 def _shared(how: Arithmetic) -> Arithmetic:
-    """Without what makes no other code."""
+    """The arithmetic without the fields that do not affect the code."""
     how = replace(how, verified=True)
     if isinstance(how, BlockScaledDotAdd):
         return replace(how, fused=replace(how.fused, verified=True, groups=()))
@@ -94,10 +94,10 @@ def _shared(how: Arithmetic) -> Arithmetic:
 
 @cache
 def columns(i: MmaInstruction) -> tuple[int, ...]:
-    """[place in scratch]: which k stands there (of b1: which 32 of them).
+    """The k of each column in scratch (for b1: of each 32 columns).
 
-    A fused sum's columns stand together. Within one, those that stand at the same place of B's
-    registers do, for vectors of them to move at once.
+    The columns of a fused sum are consecutive. Within a sum, those at the same position in the
+    registers of B are consecutive, so that they are moved as vectors.
     """
     total = i.k // 32 if i.a == "b1" else i.k
     kept, of = sparsity_pattern(i.a, i.kind) if i.sparse else (1, 1)
@@ -105,14 +105,14 @@ def columns(i: MmaInstruction) -> tuple[int, ...]:
     group = {k: number.get(k // of, 0) for k in range(total)}
     first: dict[int, int] = {}
     if not i.asynchronous:
-        where = places(i, "b", lambda k, n: k)
-        per = per_word(i.fragment("b"))
-        first = {int(k): v % per for v in range(where.shape[1]) for k in where[:, v]}
+        ks = map_elements(i, "b", lambda k, n: k)
+        per = elements_per_word(i.fragment("b"))
+        first = {int(k): v % per for v in range(ks.shape[1]) for k in ks[:, v]}
     return tuple(sorted(range(total), key=lambda k: (group[k], first.get(k, 0), k)))
 
 
 def _sums(i: MmaInstruction) -> Sequence[Sequence[int]]:
-    """The columns of stored A that are summed before anything else happens to them."""
+    """The columns of stored A of each fused sum."""
     how, stored = i.arithmetic, range(i.stored_k)
     if isinstance(how, BlockScaledDotAdd):
         return [stored[k : k + how.group] for k in stored[:: how.group] if how.group > 1]
@@ -120,67 +120,71 @@ def _sums(i: MmaInstruction) -> Sequence[Sequence[int]]:
 
 
 def stored_columns(i: MmaInstruction) -> tuple[int, ...]:
-    """As ``columns``, of A in registers: sparse A has its own, in their order."""
+    """As ``columns``, for A in registers: sparse A has its stored columns, in order."""
     return tuple(range(i.stored_k)) if i.sparse else columns(i)
 
 
-def per_word(fragment: Fragment) -> int:
-    """Elements in a register; a word of b1 counts as one."""
+def elements_per_word(fragment: Fragment) -> int:
+    """The elements in a register; a word of b1 counts as one element."""
     return 1 if fragment.type == "b1" else fragment.word // fragment.bits
 
 
 def element(t: DType) -> int:
-    """Bits of an element in a word of scratch."""
+    """The bits of an element in a word of scratch."""
     return 32 if t.name == "b1" else t.bits
 
 
-def places(i: MmaInstruction, name: str, place: Callable[[Any, Any], Any]) -> Places:
-    """``place(row, column)`` of the operand as the mathematics has it: [thread][value]; of b1 its
-    words instead of bits, of several tiles the coordinates in one.
+def map_elements(
+    i: MmaInstruction, name: str, function: Callable[[Any, Any], Any]
+) -> ScratchIndices:
+    """``function(row, column)`` for each [thread][value] of an operand. For b1 values are words
+    instead of bits; for several tiles the coordinates are those in one tile.
     """
     *_, rows, columns_ = i.fragment(name).coordinates()
     if i.fragment(name).type == "b1":
         rows, columns_ = rows[:, ::32], columns_[:, ::32]
         rows, columns_ = (rows // 32, columns_) if name == "b" else (rows, columns_ // 32)
-    made: Places = np.asarray(place(rows, columns_), np.int64)
-    return made
+    result: ScratchIndices = np.asarray(function(rows, columns_), np.int64)
+    return result
 
 
 @cache
-def scratch(i: MmaInstruction, name: str) -> Places:
-    """The place in scratch of each (thread, value) of an operand's fragment."""
+def scratch_indices(i: MmaInstruction, name: str) -> ScratchIndices:
+    """The index in scratch of each [thread][value] of an operand's fragment."""
     tile = i.fragment(name).coordinates()[0] if i.tiles > 1 else 0
     m, n = i.m, i.n
     if name in ("metadata", "scale_a"):
-        return places(i, name, lambda row, index: index * m + row)
+        return map_elements(i, name, lambda row, index: index * m + row)
     if name == "scale_b":
-        return places(i, name, lambda index, column: index * n + column)
+        return map_elements(i, name, lambda index, column: index * n + column)
     if name in "ab":
         order = stored_columns(i) if name == "a" else columns(i)
-        rank = np.argsort(order)
+        position = np.argsort(order)
         if name == "a":
-            return places(i, name, lambda r, k: (tile * len(order) + rank[k]) * m + r)
-        return places(i, name, lambda k, c: (tile * len(order) + rank[k]) * n + c)
+            return map_elements(i, name, lambda r, k: (tile * len(order) + position[k]) * m + r)
+        return map_elements(i, name, lambda k, c: (tile * len(order) + position[k]) * n + c)
     if sides(i) == "ba":
-        return places(i, name, lambda r, c: r * n + c)
-    return places(i, name, lambda r, c: (tile * n + c) * m + r)
+        return map_elements(i, name, lambda r, c: r * n + c)
+    return map_elements(i, name, lambda r, c: (tile * n + c) * m + r)
 
 
 @cache
-def scratch_of_copy(i: MmaInstruction, name: str, copy: int) -> Places:
-    """``scratch``, each place only once, −1 elsewhere: where several hold an element, that copy."""
-    where = scratch(i, name)
-    flat = where.reshape(-1)
+def scratch_indices_of_copy(i: MmaInstruction, name: str, copy: int) -> ScratchIndices:
+    """``scratch_indices`` with each index only once: of several copies of an element, ``copy`` has
+    its index and the others −1.
+    """
+    indices = scratch_indices(i, name)
+    flat = indices.reshape(-1)
     order = np.argsort(flat, kind="stable").reshape(flat.max() + 1, -1)[:, copy]
-    made = np.full(flat.shape, -1, np.int64)
-    made[order] = flat[order]
-    return made.reshape(where.shape)
+    result = np.full(flat.shape, -1, np.int64)
+    result[order] = flat[order]
+    return result.reshape(indices.shape)
 
 
 @cache
 def selected(i: MmaInstruction, name: str, copy: int) -> tuple[tuple[int, ...], int]:
-    """How a copy of metadata or scales comes to where copy 0 is: for each lane which one's
-    register to take, and by how many bits to shift it right.
+    """How to move a copy of metadata or scales to the position of copy 0: for each lane the lane
+    whose register to take, and the bits to shift it right.
     """
     fragment = i.fragment(name)
     order = np.argsort(fragment.indices(), axis=None, kind="stable").reshape(-1, fragment.copies)
@@ -188,5 +192,5 @@ def selected(i: MmaInstruction, name: str, copy: int) -> tuple[tuple[int, ...], 
     lanes = np.arange(fragment.threads)
     lanes[home] = lane
     shift = set((value - first).tolist())
-    assert len(shift) == 1, "a copy in other places of the registers"
+    assert len(shift) == 1, "all elements of a copy must have the same offset in their registers"
     return tuple(lanes.tolist()), shift.pop() * fragment.bits
