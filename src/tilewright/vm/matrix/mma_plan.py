@@ -1,8 +1,8 @@
 """The plan of a matrix instruction's core, and the layout of its operands in scratch memory.
 
 In scratch each matrix is column-major, with one word for an element and right-aligned bits (64 bits
-for f64; a word of b1 has 32 elements of a row). A fragment's layout gives the index of each element,
-so all fragments, of registers or of shared memory, come to the same form:
+for f64; a word of b1 has 32 elements of a row). A fragment's layout gives the index of each
+element, so all fragments, of registers or of shared memory, come to the same form:
 
     A[k][m]   B[k][n]   C, D[n][m]   scales [block][m], [block][n]     k in the order of ``columns``
 

@@ -52,8 +52,10 @@ def load(
             _scatter(shifted if highest else shifted & used, indices[list(order)], out)
 
 
-def store(b: ir.IRBuilder, i: MmaInstruction, name: str, area: ir.Value, lines: ir.Value) -> None:
-    """The inverse: scratch to registers."""
+def store(
+    b: ir.IRBuilder, i: MmaInstruction, name: str, area: ir.Value, registers: ir.Value
+) -> None:
+    """Pack an operand from its scratch (``area``) to ``registers``."""
     fragment = i.fragment(name)
     bits, word = element(fragment.dtype), fragment.word
     for number, values in _registers(fragment, scratch_indices(i, name)):
