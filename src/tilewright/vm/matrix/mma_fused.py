@@ -119,7 +119,7 @@ class FusedSum:
     def _products(self, ks: int, values: Term, top: Expr) -> Expr:
         """The sum of all products in units of the last bit of alignment, as f64."""
         scale = self._scale(top)
-        limit = 1 << (31 - self.how.fraction_bits - 2)  # so many terms do not overflow 32 bits
+        limit = 1 << (31 - self.how.fraction_bits - 2)  # terms whose sum fits 32 bits
         step = ks if self.count <= limit else limit
         sums = []
         for first in range(0, ks, step):
