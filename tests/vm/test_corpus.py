@@ -55,12 +55,12 @@ def marked(cases, slow=lambda case: case.slow):
 
 
 @pytest.mark.parametrize("case", marked(CASES, lambda case: case.slow or case.again))
-def test_a_kernel_gives_what_numpy_gives(case, capsys):
+def test_kernel_results_equal_numpy(case, capsys):
     check(case, capsys)
 
 
 @pytest.mark.parametrize("case", marked((c for c in CASES if c.again), lambda c: c.kernel in LONG))
-def test_so_it_does_from_another_compiler_a_step_at_a_time(case, capsys):
+def test_kernels_of_another_compiler_in_the_stepping_evaluator(case, capsys):
     """The same source's kernel as before, which took less time to compile than this would."""
     check(case, capsys, on_step=lambda step: None)
 
@@ -90,7 +90,7 @@ WAYS = {
 @pytest.mark.timeout(900)
 @every_row("way", WAYS, parts=24)
 @every_row("case", [c for c in CASES if not c.fails], ids=str)
-def test_so_it_does_in_other_ways(case, way):
+def test_kernel_results_equal_numpy_with_other_options(case, way):
     machine, launch = WAYS[way]
     careless = way == "checked" and case.file in UNFENCED
     says = "fence: cp.async.bulk.tensor.* what the mbarrier.init.* wrote"
@@ -101,7 +101,7 @@ def test_so_it_does_in_other_ways(case, way):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @every_row("case", [c for c in CASES if not c.fails], ids=str, parts=8)
-def test_so_it_does_on_the_architecture_that_it_was_made_for(case):
+def test_kernel_results_on_its_own_architecture(case):
     run(case, Machine(module(case.file).target[0]))
 
 
@@ -112,5 +112,5 @@ def test_each_kernel_of_a_file_is_in_the_table(file):
 
 
 @every_row("file", FILES)
-def test_what_is_printed_is_read_again(file):
+def test_printed_module_parses_to_the_same_tree(file):
     assert parse(print_module(module(file))) == module(file)

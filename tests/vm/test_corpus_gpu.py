@@ -36,7 +36,7 @@ def process():
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[str(c) for c in CASES])
-def test_a_kernel_gives_the_virtual_machines_bits(number, process):
+def test_kernel_results_equal_the_virtual_machine(number, process):
     if reason := skip_reason(CASES[number]):
         pytest.skip(reason)
     theirs, ours = process(number), on_vm(number)

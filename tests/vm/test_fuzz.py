@@ -9,17 +9,17 @@ from ptx_text.ptx_fuzz import fuzz, run
 pytestmark = pytest.mark.vm
 
 
-def test_texts_gone_wrong() -> None:
+def test_mutated_texts() -> None:
     assert not list(fuzz(1500, 0))
 
 
-def test_kernels_gone_wrong() -> None:
+def test_mutated_kernels() -> None:
     assert not run(20, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_many_gone_wrong() -> None:
+def test_many_mutations() -> None:
     for seed in range(3):
         assert not list(fuzz(2000, seed))
     assert not list(fuzz(100_000, 3))

@@ -28,31 +28,31 @@ pytestmark = pytest.mark.vm
 @pytest.mark.parametrize(
     "options", [{"threads": -1}, {"threads": 1.5}, {"step_limit": -5}, {"seed": "x"}]
 )
-def test_a_machine_of_impossible_measures(options):
+def test_invalid_machine_options(options):
     with pytest.raises(LaunchError, match="must be an integer of at least"):
         Machine(**options)
 
 
 @pytest.mark.parametrize("size", [1.5, "x", -1, None])
-def test_an_allocation_is_a_whole_number_of_bytes(size):
+def test_allocation_size_must_be_an_integer(size):
     machine = Machine()
     with pytest.raises(DeviceError, match="can't allocate"):
         machine.alloc(size)
     assert machine.download(machine.upload([1, 2]), np.zeros(2, np.int64)).tolist() == [1, 2]
 
 
-def test_objects_are_no_data():
+def test_object_arrays_are_refused():
     with pytest.raises(DtypeError, match="an array of numbers, got"):
         Machine().upload(np.array([object()]))
 
 
 @pytest.mark.parametrize("address", ["x", None, 1.5, 0])
-def test_only_an_allocation_is_freed(address):
+def test_free_of_an_invalid_address(address):
     with pytest.raises(DeviceError, match=r"free of 0x0|an address must be an int"):
         Machine().free(address)
 
 
-def test_a_module_that_is_refused_leaves_no_memory_behind():
+def test_refused_module_allocates_nothing():
     machine = Machine()
     text = kernel("").replace(".visible .entry", ".global .u64 g[1] = {nothing};\n.entry")
     with pytest.raises(PtxError, match="nothing"):
@@ -61,7 +61,7 @@ def test_a_module_that_is_refused_leaves_no_memory_behind():
 
 
 @pytest.mark.parametrize("text", [None, b"x", 5])
-def test_ptx_is_text(text):
+def test_ptx_must_be_text(text):
     with pytest.raises(PtxSyntaxError, match="PTX text must be a str"):
         ptx.parse(text)
 
@@ -69,7 +69,7 @@ def test_ptx_is_text(text):
 @pytest.mark.parametrize(
     ("space", "what"), [("local", "bytes of local memory"), ("shared", "static shared memory")]
 )
-def test_more_memory_than_there_is(space, what):
+def test_local_and_shared_memory_limits(space, what):
     machine = Machine()
     machine.load(kernel(f".{space} .b8 x[200000000]; st.{space}.u32 [x], 1;"))
     with pytest.raises(LaunchError, match=what):
@@ -108,7 +108,7 @@ def test_global_memory_with_a_few_values_costs_as_little(variable):
     assert row == ([4, 0] if "][" in variable else [0, 0])
 
 
-def test_a_variable_that_has_no_room_leaves_no_memory_behind():
+def test_variable_that_does_not_fit_allocates_nothing():
     machine = Machine()
     text = ".global .u8 x[8]; .global .u8 y[70000000000];"
     with pytest.raises(DeviceError, match="has no 70000000000 contiguous free bytes"):
@@ -116,7 +116,7 @@ def test_a_variable_that_has_no_room_leaves_no_memory_behind():
     assert not any(piece.live for piece in machine.memory.allocations)
 
 
-def test_a_kernel_has_32764_bytes_of_parameters():
+def test_kernel_parameters_have_at_most_32764_bytes():
     def text(size, version="8.7"):
         return f"{HEAD.replace('8.7', version)}.entry k(.param .b8 x[{size}]) {{ ret; }}"
 
@@ -134,7 +134,7 @@ def test_a_kernel_has_32764_bytes_of_parameters():
         machine.launch("k", 1, 1, [b""])
 
 
-def test_a_traced_kernel_has_as_many():
+def test_traced_kernel_parameters_have_at_most_32764_bytes():
     params = {"x": "bytes 30000", "y": "bytes 3000"}
     with pytest.raises(KernelError, match="take 33000 bytes; a kernel has at most 32764"):
         tilewright.kernel(lambda k, x, y: None, params=params, name="f").trace()
@@ -144,7 +144,7 @@ def test_a_traced_kernel_has_as_many():
 
 
 @pytest.mark.parametrize("args", [None, 5])
-def test_arguments_are_a_sequence(args):
+def test_arguments_must_be_a_sequence(args):
     machine = Machine()
     machine.load(kernel(""))
     with pytest.raises(LaunchError, match="args must be a sequence"):
@@ -156,7 +156,7 @@ def plus_one(k, x, y):
     y[k.tid.x] = x[k.tid.x] + 1.0
 
 
-def test_an_array_given_twice_is_written_whichever_comes_first():
+def test_same_array_twice_is_written_in_either_order():
     for flip in (False, True):
         x = np.zeros(32, np.float32)
         fixed = x.view()

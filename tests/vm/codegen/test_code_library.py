@@ -59,7 +59,7 @@ CASES = {"arithmetic": (ARITHMETIC, floats()), "mma": tile()}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_any_vector_instructions_and_any_cores_give_the_same_bits(case):
+def test_results_do_not_depend_on_vector_width_or_cores(case):
     text, buffers = CASES[case]
     expected = both(text, buffers, grid=4, block=64)[0].tobytes()
     supported = [f for n, f in FEATURES.items() if n != "avx512" or _has_avx512()]
@@ -111,14 +111,14 @@ def entries(store: Store) -> int:
     return 1 + len(Machine(store=store).library.loaded) + 3
 
 
-def test_a_machine_keeps_code_in_the_cache_unless_told_otherwise():
+def test_store_defaults_to_the_users_cache():
     assert Machine().store is Machine().library.store is compile_cache.store()
     assert Machine(store=False).library.store is None
     kept = Store()
     assert Machine(store=kept).library.store is kept
 
 
-def test_what_was_compiled_is_kept():
+def test_compiled_code_is_stored():
     store = Store()
     first = multiply(store)
     assert store.puts == entries(store)
@@ -135,7 +135,7 @@ DAMAGES = (
 )  # cut, flipped, another, empty
 
 
-def test_what_is_damaged_is_made_anew():
+def test_damaged_entries_are_recompiled():
     store = Store()
     first = multiply(store)
     damaged = zip(store.kept.items(), itertools.cycle(DAMAGES))
@@ -149,7 +149,7 @@ NAMED = f"""mov.u64 %rd1, table; ld.global.u32 %r2, [%rd1]; {store("%r2")}"""
 TABLE = ".global .align 4 .u32 table[2] = {7, 8}; .global .align 4 .u32 other = 9;"
 
 
-def test_a_kept_kernel_runs_without_its_instructions_and_its_faults_are_named():
+def test_stored_kernel_runs_without_program_and_locates_faults():
     """Neither checked nor built, until a fault wants to say where it was."""
     kept, text = Store(), kernel(FIRST)
     launch(Machine(store=kept), text, [zeros(), zeros(1)])
@@ -162,7 +162,7 @@ def test_a_kept_kernel_runs_without_its_instructions_and_its_faults_are_named():
     assert "st.global.u32" in text.splitlines()[caught.value.location.line - 1]
 
 
-def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
+def test_cache_key_ignores_unreferenced_variables():
     kept = Store()
     for body, more in ((FIRST, 0), (NAMED, 2)):  # metadata and a region are compiled once, or again
         text = kernel(body, top=TABLE)
@@ -175,7 +175,7 @@ def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
         assert out.tolist() == (list(range(32)) if body is FIRST else [7] * 32)
 
 
-def test_a_second_machine_loads_nothing_and_code_goes_when_nobody_holds_it():
+def test_code_is_shared_between_machines_and_unloaded_when_unused():
     machine, text = Machine(), kernel(f"add.u32 %r2, %t, 12345; {store('%r2')}")
     library = machine.library
     before = set(library.functions)
@@ -196,7 +196,7 @@ def test_a_second_machine_loads_nothing_and_code_goes_when_nobody_holds_it():
     assert code() is None and key not in library.functions
 
 
-def test_code_and_its_constants_may_lie_far_apart():
+def test_code_and_constants_may_be_far_apart_in_memory():
     """Large reservations between one kernel's code and the next's."""
     held = []
     for number in range(4):

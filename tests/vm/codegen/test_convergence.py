@@ -109,7 +109,7 @@ def fault(f: Form, body: str, block: int = 32) -> VmFault | None:
     return None
 
 
-def test_every_instruction_that_says_sync_or_aligned_has_a_rule() -> None:
+def test_every_sync_or_aligned_instruction_has_a_convergence_rule() -> None:
     known = "bar barrier elect ldmatrix match mma movmatrix redux setmaxnreg shfl stmatrix"
     assert {f.mnemonic for f in FORMS.values()} == {
         *known.split(), "tensormap", "vote", "wgmma", "wmma"
@@ -156,7 +156,7 @@ def test_half_of_the_lanes_is_a_fault_in_compiled_code() -> None:
         expect_half(f, caught.value)
 
 
-def test_threads_that_have_exited_are_missing_where_a_matrix_is_spread_over_all() -> None:
+def test_matrix_instruction_needs_threads_that_have_exited() -> None:
     for opcode, f in FORMS.items():
         error = fault(f, f"@!half exit;\n{line(f)}")
         missing = error is not None and error.kind in ("divergence", "member mask")
@@ -164,7 +164,7 @@ def test_threads_that_have_exited_are_missing_where_a_matrix_is_spread_over_all(
         assert not missing or "exited: 0xffff0000" in str(error)
 
 
-def test_a_warp_that_the_block_does_not_fill_has_no_matrices() -> None:
+def test_partial_warp_cannot_execute_matrix_instructions() -> None:
     second = "mov.u32 r2, %tid.x; setp.lt.u32 p7, r2, 32; @p7 bra E;\n{}\nE:"
     for opcode, f in FORMS.items():
         error = fault(f, second.format(line(f)), 48)
@@ -206,7 +206,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("checked", [False, True])
-def test_compiled_code_finds_who_is_missing(checked: bool) -> None:
+def test_compiled_code_reports_missing_lanes(checked: bool) -> None:
     for name, (body, says) in WRONG.items():
         for on_step in STEPPED[: 1 + (not checked)]:
             with pytest.raises(VmFault, match=says) as caught:
@@ -214,7 +214,7 @@ def test_compiled_code_finds_who_is_missing(checked: bool) -> None:
             assert caught.value.location is not None, name
 
 
-def test_a_guard_that_is_one_in_the_warp_is_none() -> None:
+def test_guard_that_is_true_in_all_lanes_has_no_effect() -> None:
     """Each of two warps takes what the other does not, or neither does."""
     body = f"""{HALF} setp.lt.u32 %p2, %t, 32; setp.gt.u32 %p3, %t, 99; mov.u32 %r2, 7;
       st.shared.u32 [s], 5; bar.sync 0; @%p2 {LDMATRIX} @%p3 {MMA} {store("%r2")}"""
@@ -222,7 +222,7 @@ def test_a_guard_that_is_one_in_the_warp_is_none() -> None:
     assert set(out[32:]) == {7} and out[0] == 5
 
 
-def test_members_meet_though_some_come_by_a_guard() -> None:
+def test_guarded_members_converge() -> None:
     """Lanes that skip it the first time come to it in the next turn of a loop."""
     body = f"""mov.u32 %r3, 0; mov.u32 %r2, 77;
       L: setp.ge.u32 %p1, %lane, 16; setp.eq.u32 %p2, %r3, 0; xor.pred %p1, %p1, %p2;
@@ -232,7 +232,7 @@ def test_members_meet_though_some_come_by_a_guard() -> None:
     np.testing.assert_array_equal(out, np.arange(32) ^ 16)
 
 
-def test_what_stands_before_a_clusters_barrier_happens_once() -> None:
+def test_code_before_a_cluster_barrier_executes_once() -> None:
     """Half of the lanes come while the others are in a long loop."""
     body = """setp.lt.u32 %p1, %lane, 16; @%p1 bra A;
       mov.u32 %r3, 0; L: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9999; @%p2 bra L;

@@ -85,7 +85,7 @@ def interpret(body, x) -> None:
 
 @examples(40, suppress_health_check=list(HealthCheck))
 @given(programs, st.integers(0, 2**32 - 1), st.integers(0, 3))
-def test_each_lane_ends_as_if_alone(program, seed, order):
+def test_each_lane_computes_what_it_computes_alone(program, seed, order):
     given_ = np.random.default_rng(seed).integers(0, 2**32, (REGISTERS, 40), np.uint32)
     body = ".reg .b32 %x<4>;" + "".join(load(f"%x{i}", base=f"%a{1 + i}") for i in range(4))
     body += text_of(program, count()) + "\nEND:\n"

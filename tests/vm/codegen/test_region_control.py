@@ -26,7 +26,7 @@ def test_saxpy_with_a_partial_last_block():
     np.testing.assert_array_equal(out, np.float32(2.5 * x.astype(np.float64) + y))
 
 
-def test_lanes_loop_as_often_as_each_needs():
+def test_lanes_have_individual_trip_counts():
     text = kernel(f"""
       mov.u32 %r2, %t; mov.u32 %r3, 0;
     LOOP: setp.eq.u32 %p0, %r2, 1; @%p0 bra DONE; setp.eq.u32 %p0, %r2, 0; @%p0 bra DONE;
@@ -46,7 +46,7 @@ def test_lanes_loop_as_often_as_each_needs():
     assert out.tolist() == [collatz(n) for n in range(64)]
 
 
-def test_nested_branches_meet_again():
+def test_nested_branches_reconverge():
     text = kernel(f"""
       mov.u32 %r2, 0; setp.lt.u32 %p0, %t, 20; @!%p0 bra ELSE;
         setp.lt.u32 %p1, %t, 7; @%p1 bra LOW; or.b32 %r2, %r2, 1; bra JOIN;
@@ -91,7 +91,7 @@ def test_every_kind_of_instruction_can_be_predicated():
     assert count == 16
 
 
-def test_an_indexed_branch_goes_by_its_list():
+def test_indexed_branch_selects_from_its_target_list():
     text = kernel(f"""
       and.b32 %r2, %t, 3; mov.u32 %r3, 99; setp.lt.u32 %p0, %t, 28;
       ts: .branchtargets L0, L1, L2, L1;
@@ -114,7 +114,7 @@ def test_sibling_scopes_may_use_the_same_names():
 
 
 @pytest.mark.parametrize(("grid", "block"), [((2, 3, 2), (4, 3, 5)), ((5,), (1, 1, 33)), (3, 97)])
-def test_threads_know_where_they_are(grid, block):
+def test_thread_and_block_indices(grid, block):
     special = ["tid", "ntid", "ctaid", "nctaid"]
     reads = [f"%{name}.{axis}" for name in special for axis in "xyz"]
     body = """
@@ -138,7 +138,7 @@ def test_threads_know_where_they_are(grid, block):
         assert row.tolist() == [*map(int, tid), *full[1], *map(int, cta), *full[0]]
 
 
-def test_vectors_load_and_store_whole():
+def test_vector_loads_and_stores():
     text = kernel("""
       .reg .v2 .f32 %v; .reg .v4 .b32 %w<2>;
       mad.wide.u32 %rd0, %t, 16, %a1; mad.wide.u32 %rd1, %t, 16, %a0;
@@ -154,7 +154,7 @@ def test_vectors_load_and_store_whole():
     np.testing.assert_array_equal(out.T, [a + d, b ^ c, c + d, d + (a >> 8 & 255)])
 
 
-def test_local_memory_is_each_threads_own():
+def test_local_memory_is_private_to_a_thread():
     text = kernel(f"""
       .local .align 8 .b8 depot[64]; .local .b32 other;
       mov.u64 %rd0, depot; cvta.local.u64 %rd1, %rd0; mul.lo.u32 %r2, %t, 3;
@@ -166,7 +166,7 @@ def test_local_memory_is_each_threads_own():
 
 
 @pytest.mark.parametrize("load", ["ld.local.u32 %r3, [%rd1]", "ld.u32 %r3, [%rd2]"])
-def test_lanes_part_by_what_is_at_one_address_of_local_memory(load):
+def test_lanes_diverge_by_values_at_one_local_address(load):
     text = kernel(f"""
       .local .b32 mine; mov.u64 %rd1, mine; cvta.local.u64 %rd2, %rd1; st.local.u32 [%rd1], %t;
       {load}; setp.lt.u32 %p0, %r3, 9; mov.u32 %r4, 1; @%p0 bra L; mov.u32 %r4, 2;
@@ -175,7 +175,7 @@ def test_lanes_part_by_what_is_at_one_address_of_local_memory(load):
     assert out.tolist() == [1] * 9 + [2] * 23
 
 
-def test_variables_begin_as_they_are_written():
+def test_variables_are_initialized():
     top = """
       .global .align 4 .u32 table[3][2] = {{1, 2}, {3}, {5, 6}};
       .const .align 8 .f64 half = 0.5; .const .f32 floats[3] = {1.5, 0f40000000, 3};
@@ -220,7 +220,7 @@ def test_static_shared_memory_comes_before_dynamic():
     assert where.tolist() == [0, 104, 112, 512, 640]  # which comes in pieces of 128
 
 
-def test_a_block_sums_by_a_tree():
+def test_block_tree_reduction():
     text = kernel(
         f"""
       {load("%f0", "f32")} shl.b32 %r2, %t, 2; mov.u32 %r3, tile; add.u32 %r3, %r3, %r2;
@@ -239,7 +239,7 @@ def test_a_block_sums_by_a_tree():
     np.testing.assert_array_equal(out, x.sum(1))
 
 
-def test_the_carry_flag_is_each_lanes_own():
+def test_carry_flag_is_private_to_a_lane():
     text = kernel(f"""
       setp.lt.u32 %p0, %t, 16; mov.u32 %r2, 0xFFFFFFFF;
       add.cc.u32 %r3, %r2, %t; @%p0 add.cc.u32 %r4, 0, 0; addc.u32 %r5, 0, 0; {store("%r5")}""")
@@ -247,7 +247,7 @@ def test_the_carry_flag_is_each_lanes_own():
     assert out.tolist() == [0] * 16 + [1] * 16
 
 
-def test_a_carry_can_split_a_warp():
+def test_carry_can_diverge_a_warp():
     text = kernel(f"""
       mov.u32 %r2, 0xFFFFFFF0; add.cc.u32 %r3, %r2, %t; addc.u32 %r4, 0, 0;
       setp.eq.u32 %p0, %r4, 0; @%p0 bra SKIP; mov.u32 %r5, 3; bra END; SKIP: mov.u32 %r5, 4;
@@ -256,7 +256,7 @@ def test_a_carry_can_split_a_warp():
     assert out.tolist() == [4] * 16 + [3] * 16
 
 
-def test_clocks_never_fall_and_tick_in_loops():
+def test_clocks_are_monotonic_and_advance_in_loops():
     text = kernel(f"""
       mov.u64 %rd0, %clock64; mov.u32 %r2, %clock; mov.u64 %rd2, %globaltimer;
     LOOP: mov.u64 %rd1, %clock64; sub.u64 %rd1, %rd1, %rd0; setp.lt.u64 %p0, %rd1, 500;
@@ -265,7 +265,7 @@ def test_clocks_never_fall_and_tick_in_loops():
     assert out.min() >= 500
 
 
-def test_clocks_rise_in_straight_code():
+def test_clocks_advance_in_straight_line_code():
     reads = "mov.u32 %r{0}, %clock; mov.u64 %rd{0}, %globaltimer; add.u32 %r9, %r9, 1;"
     stores = "".join(store(f"%r{i}", base=f"%a{i - 2}") for i in range(2, 6))
     text = kernel(

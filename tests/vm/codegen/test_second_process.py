@@ -69,7 +69,7 @@ def modules(process: subprocess.Popen[str]) -> set[str]:
     return set(out.split())
 
 
-def test_two_processes_fill_a_store_at_once_and_a_third_makes_nothing(tmp_path):
+def test_two_processes_fill_a_store_and_a_third_compiles_nothing(tmp_path):
     both = [started(MACHINE, tmp_path) for _ in range(2)]
     imported = [modules(process) for process in both]
     codegen = "tilewright.vm.codegen.module_codegen"
@@ -80,7 +80,7 @@ def test_two_processes_fill_a_store_at_once_and_a_third_makes_nothing(tmp_path):
 
 
 @pytest.mark.skipif(not compile_cache.store().enabled, reason="nothing is kept")
-def test_a_matmul_whose_kernel_is_kept_makes_nothing():
+def test_matmul_with_stored_kernel_compiles_nothing():
     modules(started(MATMUL))
     found = modules(started(MATMUL))
     assert "tilewright.vm.launch.launcher" in found
@@ -93,7 +93,7 @@ def mark(k, x):
 
 
 @pytest.mark.skipif(not compile_cache.store().enabled, reason="nothing is kept")
-def test_a_kept_kernel_is_traced_for_its_faults_alone():
+def test_stored_kernel_is_traced_only_for_faults():
     traced, made = mark.trace(), []
     ref = KernelSource(f"mark {time.time_ns()}", lambda: made.append(traced) or traced)
     for _ in range(2):  # devices

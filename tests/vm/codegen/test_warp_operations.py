@@ -40,7 +40,7 @@ def test_shuffles(mode):
             assert (moved[32 * i + lane], inside[32 * i + lane]) == (VALUES[source], valid)
 
 
-def test_shuffles_with_an_index_of_each_lane():
+def test_shuffles_with_an_index_per_lane():
     text = kernel(f"""
       {load("%r2")} mul.lo.u32 %r3, %t, 7; shfl.sync.idx.b32 %r4, %r2, %r3, 31, 0xFFFFFFFF;
       shfl.sync.idx.b32 _|%p0, %r2, %r3, 0x0F, -1; selp.u32 %r4, %r4, 0, %p0; {store("%r4")}""")
@@ -86,7 +86,7 @@ def test_votes_and_matches_of_members(members):
         assert none[t] == 0
 
 
-def test_parted_lanes_meet_for_a_shuffle():
+def test_diverged_lanes_reconverge_for_a_shuffle():
     """Half the warp is slow; the member mask makes the other half wait at its own instruction."""
     text = kernel(f"""
       mov.u32 %r2, 0; setp.lt.u32 %p0, %t, 16; @%p0 bra FAST;
@@ -97,7 +97,7 @@ def test_parted_lanes_meet_for_a_shuffle():
     assert out.tolist() == [*slow, *range(16)]
 
 
-def test_groups_that_agree_on_their_masks_go_their_own_ways():
+def test_groups_with_disjoint_member_masks_are_independent():
     text = kernel(f"""
       and.b32 %r2, %t, 3; match.any.sync.b32 %r3, %r2, -1; mov.u32 %r4, 0;
     L: setp.ge.u32 %p0, %r4, %r2; @%p0 bra DONE; add.u32 %r4, %r4, 1; bra L;
@@ -106,7 +106,7 @@ def test_groups_that_agree_on_their_masks_go_their_own_ways():
     assert out.tolist() == [sum(range(t % 4, 32, 4)) for t in range(32)]
 
 
-def test_exited_lanes_are_not_waited_for():
+def test_exited_lanes_are_not_awaited():
     text = kernel(f"""
       setp.ge.u32 %p0, %t, 20; @%p0 bra SLOW; vote.sync.ballot.b32 %r2, %p1, -1;
       activemask.b32 %r2; {store("%r2")} bra END;
@@ -116,7 +116,7 @@ def test_exited_lanes_are_not_waited_for():
     assert out.tolist() == [0xFFFFF] * 20 + [0] * 12
 
 
-def test_a_guard_that_holds_nowhere_waits_for_nobody():
+def test_guard_that_is_false_in_all_lanes_does_not_wait():
     text = kernel(f"""
       setp.lt.u32 %p0, %t, 16; setp.gt.u32 %p1, %t, 99; @%p0 bra A;
       @%p1 shfl.sync.idx.b32 %r2, %t, 0, 31, -1; exit;

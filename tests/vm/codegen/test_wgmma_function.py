@@ -54,12 +54,12 @@ def digests(case: Case, some: list[str], on_step=None) -> list[int]:
 
 
 @every_row("case", lambda: [case for case in sample() if case.i.n < 100], ids=str, parts=5)
-def test_compiled_bits_are_the_h200s(case: Case, golden) -> None:
+def test_compiled_results_equal_the_h200(case: Case, golden) -> None:
     check(case, golden)
 
 
 @every_row("case", lambda: [case for case in sample() if case.i.n > 100], ids=str, parts=20)
-def test_so_are_those_of_wide_products(case: Case, golden) -> None:
+def test_compiled_results_of_wide_wgmma_equal_the_h200(case: Case, golden) -> None:
     check(case, golden)
 
 
@@ -69,7 +69,7 @@ def check(case: Case, golden) -> None:
 
 
 @every_row("case", lambda: sample()[::3], ids=str, parts=2)
-def test_stepped_bits_are_the_h200s(case: Case, golden) -> None:
+def test_stepped_results_equal_the_h200(case: Case, golden) -> None:
     kind = kinds(case.i)[sample().index(case) % len(kinds(case.i))]
     assert digests(case, [kind], lambda step: None) == [golden[str(case)][kind]]
 
@@ -121,7 +121,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float16)
 
 
-def test_products_add_up_and_groups_are_waited_for() -> None:
+def test_wgmma_accumulates_and_groups_are_awaited() -> None:
     """Two groups of one and two products; the first is done when one may be under way."""
     a, b = [numbers(n, 64, 16) for n in range(3)], [numbers(9 + n, 8, 16) for n in range(2)]
     body = f"""{multiply(D, "%da0", "%db0", "0")} wgmma.commit_group.sync.aligned;
@@ -134,7 +134,7 @@ def test_products_add_up_and_groups_are_waited_for() -> None:
     np.testing.assert_array_equal(made[0], expected)
 
 
-def test_the_results_of_a_group_are_there_after_its_wait() -> None:
+def test_results_of_a_group_are_available_after_its_wait() -> None:
     """They are operands of what follows, registers and shared memory alike."""
     a, b = numbers(1, 64, 16), numbers(2, 8, 16)
     end = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
@@ -145,7 +145,7 @@ def test_the_results_of_a_group_are_there_after_its_wait() -> None:
     np.testing.assert_array_equal(made[0], 2 * (a.astype(np.float32) @ b.T) + 1)
 
 
-def test_steps_of_32_bytes_go_through_a_swizzled_tile() -> None:
+def test_descriptor_offsets_of_32_bytes_in_a_swizzled_tile() -> None:
     """Rows of 128 bytes, k = 64: the start advances, the pattern stays where it is."""
     a, b = numbers(3, 64, 64), numbers(4, 8, 64)
     da, db = (MatrixDescriptor(start, 16, 1024, 128) for start in (0, 8192))
@@ -168,7 +168,7 @@ def test_each_warpgroup_has_its_own_operands() -> None:
 
 
 @pytest.mark.parametrize("branch", [False, True])
-def test_one_warpgroup_may_leave_it_to_the_other(branch: bool) -> None:
+def test_only_one_warpgroup_issues_wgmma(branch: bool) -> None:
     """By a guard, or by a branch that a whole warp takes."""
     a, b = numbers(1, 64, 16), numbers(5, 8, 16)
     product = multiply(D, "%da0", "%db0")
@@ -254,7 +254,7 @@ SUMS = "{%d0, %d1, %d2, %d3}"
     ],
 )
 @pytest.mark.parametrize("use", ["add.f32 %d1, %d1, %d1;", "st.global.f32 [%a0], %d3;"])
-def test_sums_belong_to_their_product_until_it_is_waited_for(waits: str, use: str) -> None:
+def test_accumulators_in_flight_cannot_be_used(waits: str, use: str) -> None:
     error = faults(f"{multiply(SUMS, '%da', '%db')} {waits} {use}", named=use.split()[0])
     assert error.kind == "in flight" and "wgmma" in str(error)
 
@@ -266,25 +266,25 @@ def test_sums_belong_to_their_product_until_it_is_waited_for(waits: str, use: st
         f"{COMMIT} {multiply(SUMS, '%da', '%db')} {COMMIT} {WAIT} 0; add.f32 %d1, %d1, %d1;",
     ],
 )
-def test_what_products_do_not_forbid(body: str) -> None:
+def test_allowed_accesses_while_wgmma_is_in_flight(body: str) -> None:
     text = kernel_of(f"{multiply(SUMS, '%da', '%db')} {body}")
     for on_step in (None, lambda step: None):
         simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=128, on_step=on_step)
 
 
-def test_less_than_a_warpgroup() -> None:
+def test_wgmma_needs_a_whole_warpgroup() -> None:
     error = faults(multiply(D, "%da", "%db"), threads=192)
     assert error.kind == "warpgroup" and "192 threads" in str(error)
 
 
-def test_a_fault_in_the_rows_of_the_last_warp_is_its_own() -> None:
+def test_fault_in_the_rows_of_the_last_warp_names_it() -> None:
     """Each warp reads its own rows of A; the last one's lie beyond."""
     start = MatrixDescriptor(BYTES - 2048 + 256, leading=128, stride=256)
     error = faults(f"mov.b64 %da, {start.bits};" + multiply(D, "%da", "%db"))
     assert error.thread is not None and error.thread[0] // 32 == 3
 
 
-def test_a_warp_waits_for_the_products_of_its_warpgroup() -> None:
+def test_warp_waits_for_the_wgmma_of_its_warpgroup() -> None:
     """One that has none is missed."""
     product = multiply(D, "%da", "%db")
     error = faults(f"setp.lt.u32 %p1, %t, 96; @!%p1 bra OVER; {product} {WAITED} OVER:")
@@ -296,7 +296,7 @@ COPIED = f"""setp.eq.u32 %p4, %warp, 2; sub.u32 %r7, %t, 64; mad.lo.u32 %r7, %r7
 fence.proxy.async; wgmma.fence.sync.aligned; {multiply(D, "%da0", "%db1")} {WAITED}"""
 
 
-def test_a_warpgroup_comes_to_its_fence_together() -> None:
+def test_warps_of_a_warpgroup_synchronize_at_the_fence() -> None:
     """One warp brings B, and no barrier says so: kernels that others wrote do that."""
     a, b = numbers(1, 64, 16), numbers(2, 8, 16)
     made = both(COPIED, {A[0]: a, B[0]: b})
@@ -311,7 +311,7 @@ def test_a_warpgroup_comes_to_its_fence_together() -> None:
         ("m64n8k16", "tf32", "0x44454444", "0b0101"),
     ],
 )
-def test_metadata_that_selects_nothing(shape: str, type_: str, word: str, shown: str) -> None:
+def test_invalid_metadata(shape: str, type_: str, word: str, shown: str) -> None:
     opcode = f"wgmma.mma_async.sp.sync.aligned.{shape}.f32.{type_}.{type_}"
     trans = ", 0, 0" if type_ == "f16" else ""
     error = faults(f"mov.b32 %meta, {word}; {opcode} {D}, %da, %db, %meta, 0, 1, 1, 1{trans};")

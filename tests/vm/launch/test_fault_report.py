@@ -33,7 +33,7 @@ def line_of(text: str, what: str) -> int:
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_a_fault_says_all_that_is_known(on_step):
+def test_fault_report_is_complete(on_step):
     text = kernel("""
       setp.ne.u32 %p0, %g, 41; @%p0 bra END;
       st.global.v2.u32 [%a0+400], {%t, %t};
@@ -114,7 +114,7 @@ def test_out_of_bounds(body, on_step):
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_nothing_is_read_where_nothing_is_valid(on_step):
+def test_empty_copies_and_false_guards_do_not_access_memory(on_step):
     text = kernel("""
       .shared .align 16 .b8 s[64]; mov.u32 %r3, s; mov.u64 %rd0, 0x100; setp.ne.u32 %p0, %t, 40;
       cp.async.cg.shared.global [%r3], [%rd0], 16, 0;
@@ -163,14 +163,14 @@ def test_a_trap(on_step):
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_a_branch_index_beyond_its_list(on_step):
+def test_branch_index_out_of_range(on_step):
     text = kernel("ts: .branchtargets L0, L0; brx.idx %t, ts; L0:")
     error = fault(text, on_step=on_step)
     assert (error.kind, error.thread) == ("branch index", (2, 0, 0))
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_a_deadlock_names_who_waits(on_step):
+def test_deadlock_report_names_waiting_lanes(on_step):
     text = kernel("""
       setp.lt.u32 %p0, %t, 40; @%p0 bra A;
       bar.sync 1; bra END;
@@ -186,7 +186,7 @@ def test_a_deadlock_names_who_waits(on_step):
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_a_deadlock_lists_every_different_wait(on_step):
+def test_deadlock_report_lists_each_distinct_wait(on_step):
     """Many wait for one that waits for them: its line is not crowded out by theirs."""
     text = kernel("""
       setp.ge.u32 %p0, %t, 416; @%p0 bra A;
@@ -212,7 +212,7 @@ def test_a_deadlock_lists_every_different_wait(on_step):
         "@%p0 bra A; vote.sync.ballot.b32 %r2, %p0, -1; bra END; A: bar.sync 0; bra A; END:",
     ],
 )
-def test_lanes_that_wait_for_what_cannot_come(body, on_step):
+def test_lanes_waiting_for_lanes_that_cannot_arrive(body, on_step):
     error = fault(kernel(f"setp.lt.u32 %p0, %t, 16; {body}"), on_step=on_step)
     assert error.kind == "divergence"
     assert "which can't arrive" in str(error) and error.location is not None
@@ -227,7 +227,7 @@ def test_lanes_that_wait_for_what_cannot_come(body, on_step):
         "mov.u32 %r2, -1; bar.sync %r2;",
     ],
 )
-def test_a_barrier_that_does_not_exist(body):
+def test_invalid_barrier(body):
     assert fault(kernel(body), block=64).kind == "barrier"
 
 
@@ -255,7 +255,7 @@ MOST_CTAS = (2**31 - 1, 65535, 65535)
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_ctas_that_do_nothing_count_as_steps(on_step):
+def test_empty_ctas_count_as_steps(on_step):
     error = fault(kernel(""), machine=Machine(step_limit=500), grid=MOST_CTAS, on_step=on_step)
     assert error.kind == "step limit"
     assert "exceeded 500 steps" in str(error)
@@ -273,7 +273,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS)
-def test_an_endless_kernel_is_stopped_at_once(body):
+def test_watch_exception_stops_an_endless_kernel(body):
     machine = Machine()
 
     def watch(started: int, total: int) -> None:

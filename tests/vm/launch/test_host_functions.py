@@ -18,7 +18,7 @@ TAKE = "mad.wide.u32 %rd1, %t, 8, 8; call (%rd2), malloc, (%rd1);"
 PLACE = "mov.u64 %rd3, kept; mad.wide.u32 %rd3, %t, 8, %rd3;"
 
 
-def test_each_thread_has_memory_of_its_own():
+def test_malloc_is_per_thread():
     body = f"""{TAKE} mov.u32 %r2, 0; mov.u64 %rd4, %rd2;
       L: st.u32 [%rd4], %t; st.u32 [%rd4+4], %r2; add.u64 %rd4, %rd4, 8; add.u32 %r2, %r2, 1;
       setp.le.u32 %p0, %r2, %t; @%p0 bra L; bar.sync 0;
@@ -29,7 +29,7 @@ def test_each_thread_has_memory_of_its_own():
     np.testing.assert_array_equal(out, 2 * np.arange(64))
 
 
-def test_new_memory_is_no_zeros_and_too_much_is_none():
+def test_malloc_memory_is_uninitialized_and_failure_returns_null():
     body = f"""mov.u64 %rd1, 4; call (%rd2), malloc, (%rd1); ld.u32 %r2, [%rd2]; {store("%r2")}
       mov.u64 %rd1, 4000; call (%rd2), malloc, (%rd1); {store("%rd2", "u64", "%a1")}
       call (%rd2), malloc, (-1); {store("%rd2", "u64", "%a2")}"""
@@ -62,7 +62,7 @@ def test_memory_outlives_the_launch_until_it_is_freed():
     assert "call free" in caught.value.location.text
 
 
-def test_bounds_are_those_of_each_piece():
+def test_accesses_are_checked_against_each_malloc_allocation():
     with pytest.raises(VmFault, match=r"8 bytes at 0x[0-9a-f]+: 0 bytes past the allocation of 24"):
         body = f"{TAKE} ld.u64 %rd4, [%rd2]; setp.eq.u32 %p0, %t, 2; @%p0 ld.u64 %rd4, [%rd2+24];"
         launch(Machine(), kernel(body, HEAP))
@@ -84,19 +84,19 @@ MEET = """mov.u32 %r2, %envreg2; mov.u32 %r3, %envreg1; mov.b64 %rd1, {%r2, %r3}
   setp.lt.u32 %p1, %r5, %r4; @%p1 bra L;"""
 
 
-def test_all_ctas_of_a_cooperative_launch_meet():
+def test_ctas_of_a_cooperative_launch_synchronize():
     (out,) = both(kernel(MEET + store("%r5", index="%r0")), [zeros(300)], grid=300, block=1)
     assert set(out) == {300}
 
 
-def test_a_launch_that_is_not_cooperative_has_nowhere_to_meet():
+def test_grid_barrier_needs_a_cooperative_launch():
     machine = Machine()
     machine.load(kernel(MEET))
     with pytest.raises(VmFault, match="trap"):
         machine.launch("k", 4, 1, [0] * 10, cooperative=False)
 
 
-def test_a_grid_that_can_not_be_there_at_once_is_refused():
+def test_cooperative_grid_must_be_co_resident():
     machine = Machine()
     machine.load(kernel(MEET))
     most = 132 * 2  # of 1024 threads

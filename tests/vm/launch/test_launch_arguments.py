@@ -34,7 +34,7 @@ def live(machine: Machine) -> int:
     return sum(piece.live for piece in machine.memory.allocations)
 
 
-def test_arrays_are_on_the_machine_while_the_kernel_runs() -> None:
+def test_arrays_are_allocated_only_during_the_launch() -> None:
     machine, c = loaded("sgemm"), np.zeros((N, N), np.float32)
     before = live(machine)
     sgemm(A, B, c, np.uint32(N), machine=machine)
@@ -59,7 +59,7 @@ NO_RESULTS = {
 
 
 @pytest.mark.parametrize("name", NO_RESULTS)
-def test_an_array_that_can_take_no_result_is_read_and_never_written(name: str) -> None:
+def test_array_that_cannot_be_written_is_read_only(name: str) -> None:
     fixed, c = NO_RESULTS[name], np.zeros((N, N), np.float32)
     sgemm(A, fixed, c, N)
     assert np.array_equal(c, A @ fixed)
@@ -68,7 +68,7 @@ def test_an_array_that_can_take_no_result_is_read_and_never_written(name: str) -
     assert caught.value.kind == "read-only" and caught.value.address and (fixed == 1).all()
 
 
-def test_an_array_that_stands_twice_is_one() -> None:
+def test_same_array_twice_is_copied_once() -> None:
     machine, c = loaded("sgemm"), 2 * np.eye(16, dtype=np.float32)
     more: list[int] = []
     before = live(machine)
@@ -77,13 +77,13 @@ def test_an_array_that_stands_twice_is_one() -> None:
     assert np.array_equal(c, 4 * np.eye(16)) and set(more) == {1}
 
 
-def test_parts_that_share_memory_are_refused() -> None:
+def test_overlapping_arrays_are_refused() -> None:
     whole = np.zeros((N + 1, N), np.float32)
     with pytest.raises(LaunchError, match="same array or not overlap"):
         sgemm(whole[:N], B, whole[1:], N)
 
 
-def test_a_kernel_that_faults_leaves_arrays_as_they_were() -> None:
+def test_faulting_kernel_does_not_change_arrays() -> None:
     machine, c = loaded("sgemm"), np.ones((N, N), np.float32)
     before = live(machine)
     with pytest.raises(VmFault, match="out of bounds"):
@@ -102,7 +102,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("args", "error", "words"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_is_named(args: Any, error: Any, words: str) -> None:
+def test_wrong_arguments_are_named(args: Any, error: Any, words: str) -> None:
     machine = loaded("sgemm")
     before = live(machine)
     with pytest.raises(error, match=words):
@@ -130,18 +130,18 @@ def test_a_tensor_map_is_an_argument() -> None:
     assert np.isnan(boxed(0, 8, 60, oob_fill="nan")[4:]).all()
 
 
-def test_what_a_map_swizzles_lies_swizzled() -> None:
+def test_tensor_map_with_swizzle() -> None:
     rows, pieces = np.indices((LINES, 8))
     given = X[8:24, 32:].reshape(LINES, 8, 4)
     assert np.array_equal(boxed(128, 32, 8).reshape(LINES, 8, 4), given[rows, pieces ^ rows % 8])
 
 
-def test_a_map_of_what_the_driver_refuses() -> None:
+def test_tensor_map_that_the_driver_refuses() -> None:
     with pytest.raises(LayoutError, match="element stride 0"):
         boxed(128, 0, 0, element_strides=(9, 1))
 
 
-def test_a_map_stands_for_itself_alone() -> None:
+def test_tensor_map_needs_a_tensor_map_parameter() -> None:
     machine = loaded("sgemm")
     m = machine.tensor_map(machine.upload(X), "f32", (64, 64), (256,), (32, 16))
     with pytest.raises(LaunchError, match=re.escape("has 8 bytes, a tensor map 128")):

@@ -18,7 +18,7 @@ from tilewright.vm import Machine
 pytestmark = pytest.mark.vm
 
 
-def test_an_unknown_instruction_shows_before_anything_runs():
+def test_unknown_instruction_is_reported_before_the_launch():
     machine = Machine()
     fine = kernel("st.global.u32 [%a0], 2;").partition(".address_size 64")[2]
     bad = kernel("st.global.u32 [%a0], 1; foo.bar.u32 %r2, %r3;")
@@ -32,7 +32,7 @@ def test_an_unknown_instruction_shows_before_anything_runs():
     assert machine.download(place, zeros())[0] == 2
 
 
-def test_a_missing_function_shows_when_its_kernel_is_launched():
+def test_missing_function_is_reported_at_launch():
     machine = Machine()
     text = kernel("call f, ();", ".extern .func f();")
     machine.load(text)
@@ -52,12 +52,12 @@ def test_a_missing_function_shows_when_its_kernel_is_launched():
         (17, PtxError),
     ],
 )
-def test_modules_that_cannot_be_loaded(text, error):
+def test_invalid_modules_are_refused(text, error):
     with pytest.raises(error):
         Machine().load(text)
 
 
-def test_a_kernel_is_loaded_once():
+def test_kernel_name_can_be_loaded_once():
     machine = Machine()
     machine.load(kernel(""))
     with pytest.raises(PtxError, match="'k' is already loaded"):
@@ -75,7 +75,7 @@ def test_a_kernel_is_loaded_once():
         ("ld.global.u32 %r2, [nowhere];", "nowhere"),
     ],
 )
-def test_code_that_breaks_the_rules(body, message):
+def test_invalid_code_is_refused(body, message):
     with pytest.raises(PtxError, match=message) as caught:
         run(kernel(body))
     assert caught.value.location is not None
@@ -102,14 +102,14 @@ def test_code_that_breaks_the_rules(body, message):
         ({"grid": 1, "block": 1}, b"123"),
     ],
 )
-def test_launches_that_are_refused(shape, args):
+def test_invalid_launch_arguments(shape, args):
     machine = Machine()
     machine.load(kernel(""))
     with pytest.raises(LaunchError):
         machine.launch("k", args=[0] * 10 if args is None else args, **shape)
 
 
-def test_a_kernels_own_bounds():
+def test_maxntid_and_reqntid_bound_the_block():
     machine = Machine()
     machine.load(kernel("", directives=".maxntid 64, 2, 1"))
     machine.launch("k", 1, 128, [0] * 10)

@@ -47,7 +47,7 @@ def conversions(draw):
 
 @pytest.mark.skipif(not GLIBC, reason="another C library")
 @given(conversions(), st.integers(0, 2**64 - 1), st.floats() | SPECIAL)
-def test_a_conversion_is_what_the_c_library_makes_of_it(made, integer, real):
+def test_conversion_equals_the_c_library(made, integer, real):
     format_, letter = made
     (type_,) = argument_types(parse_format(format_))
     if letter in FLOAT:
@@ -105,7 +105,7 @@ def printing(body: str) -> str:
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_what_nvcc_makes_of_printf(capsys, on_step):
+def test_printf_as_compiled_by_nvcc(capsys, on_step):
     machine = Machine()
     machine.load(NVCC)
     x, out = np.arange(8, dtype=np.float32) / 4, np.zeros(8, np.int32)
@@ -120,7 +120,7 @@ def test_what_nvcc_makes_of_printf(capsys, on_step):
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_an_assertion_speaks_as_the_gpu_does(capsys, on_step):
+def test_assertion_message_equals_the_gpus(capsys, on_step):
     machine = Machine()
     machine.load(NVCC)
     x, out = machine.upload(np.zeros(64, np.float32)), machine.alloc(256)
@@ -178,7 +178,7 @@ def test_what_was_printed_before_a_fault_is_shown(capsys):
         assert capsys.readouterr().out.splitlines() == [str(i) for i in range(6)]
 
 
-def test_a_launch_keeps_the_last_megabyte(capsys):
+def test_print_buffer_keeps_the_last_mebibyte(capsys):
     say = CTAS.replace("number", "padded")
     text = printing(f"mov.u32 %r30, 0; L: {say} add.u32 %r30, %r30, 1; "
                     "setp.lt.u32 %p0, %r30, 40; @%p0 bra L;")  # fmt: skip
@@ -194,7 +194,7 @@ def test_a_launch_keeps_the_last_megabyte(capsys):
     assert note == f"… {lost} older prints are lost: a launch keeps the last {LIMIT} bytes"
 
 
-def test_a_launch_that_is_stopped_shows_its_prints(capsys):
+def test_stopped_launch_shows_its_output(capsys):
     class Enough(Exception):
         pass
 
@@ -219,7 +219,7 @@ def test_a_launch_that_is_stopped_shows_its_prints(capsys):
         (vprintf("whose", "%rd11", local="st.local.u64 [%rd10+8], 8;"), "out of bounds", "0x8"),
     ],
 )
-def test_what_a_print_may_not_read(capsys, body, kind, said, on_step):
+def test_invalid_printf_arguments(capsys, body, kind, said, on_step):
     with pytest.raises(VmFault) as caught:
         launch(Machine(), printing(body), on_step=on_step, block=(4, 2))
     assert caught.value.kind == kind and said in caught.value.message
@@ -235,14 +235,14 @@ def test_a_null_format_prints_nothing(capsys):
     assert out[0] == 2**32 - 1 and capsys.readouterr().out == ""
 
 
-def test_a_function_that_is_declared_as_another():
+def test_system_function_with_wrong_declaration():
     declared = ".func (.param .b32 r) vprintf (.param .b64 f, .param .b32 a);"
     text = kernel("call (%r2), vprintf, (%rd0, 0);", declared)
     with pytest.raises(PtxCheckError, match="the module declares vprintf differently"):
         launch(Machine(), text)
 
 
-def test_a_module_may_have_a_function_of_that_name_itself(capsys):
+def test_module_may_define_its_own_vprintf(capsys):
     own = ".func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a) "
     own += "{ .reg .b32 %x; mov.u32 %x, 7; st.param.b32 [r], %x; ret; }"
     body = "call (%r2), vprintf, (%rd0, %rd0); st.global.u32 [%a0], %r2;"
@@ -281,7 +281,7 @@ WIDE = [
 
 
 @pytest.mark.parametrize(("format_", "values"), WIDE)
-def test_more_characters_than_a_launch_keeps_are_not_made(format_, values):
+def test_conversion_longer_than_the_print_buffer_is_refused(format_, values):
     with pytest.raises(PtxError, match="characters; the print buffer holds 1048576"):
         render(parse_format(format_), values, lambda a, m: b"")
 

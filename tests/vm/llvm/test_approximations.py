@@ -21,7 +21,7 @@ KEPT = read()
 EDGES = [0, 1, 118, 119, 126, 127, 129, 130, 134, 135, 254, 255]  # exponents where rules change
 
 
-def test_every_form_is_kept():
+def test_golden_file_has_every_form():
     assert list(KEPT) == FORMS
     every = (row for rows in ROWS.values() for row in rows if re.search("approx|full", row.syntax))
     named = {opcode for row in every for opcode in row.opcodes()}
@@ -35,14 +35,14 @@ def held(opcode: str, blocks) -> list[int]:
 
 
 @every_row("opcode", FORMS, parts=2)
-def test_results_are_those_of_an_h200(opcode):
+def test_approximations_equal_the_h200(opcode):
     blocks = random.Random(opcode).sample(range(BLOCKS), 4)
     assert not held(opcode, [*blocks, *random.Random(opcode).sample(EDGES, 2)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", FORMS)
-def test_results_of_many_operands_are_those_of_an_h200(opcode):
+def test_approximations_of_many_operands_equal_the_h200(opcode):
     edges = [e + sign for e in EDGES for sign in (0, 256)]
     assert not held(opcode, [*edges, *range(random.Random(opcode).randrange(8), BLOCKS, 8)])
 
@@ -56,6 +56,6 @@ def test_results_of_many_operands_are_those_of_an_h200(opcode):
         ("rcp", [1], "not list"),
     ],
 )
-def test_what_are_no_bits_of_f32_is_a_typed_error(function, bits, said):
+def test_operands_must_be_f32_bits(function, bits, said):
     with pytest.raises(DtypeError, match=said):
         evaluate(function, bits)

@@ -76,7 +76,7 @@ ONE, TWO, INF, MAX, NAN = 0x3F800000, 0x40000000, 0x7F800000, 0x7F7FFFFF, 0x7FC0
         (NAN | 1 << 31, 0xFF, 0xFF, 0xFF, 0xFF),
     ],
 )
-def test_powers_of_two_as_a_b200_has_them(operand, rz, rp, rz_finite, rp_finite):
+def test_ue8m0_conversions_as_on_a_b200(operand, rz, rp, rz_finite, rp_finite):
     """Measured by others (mlc-ai/TIRx-harness)."""
     for words, result in (
         ("rz", rz),
@@ -139,7 +139,7 @@ def test_random_bits_carry_as_on_a_b200(residue, random, result):
         ("cvt.rz.ftz.f32.f64", 0x380FFFFFFFFFFFFF, 0),
     ],
 )
-def test_what_ptxas_makes_of_it(opcode, operand, result):
+def test_conversions_as_lowered_by_ptxas(opcode, operand, result):
     """The code for sm_75 … sm_120 (ptxas 13.5)."""
     assert run(opcode, operand) == result
     assert expected(opcode, [operand]) == result
@@ -164,7 +164,7 @@ def test_what_ptxas_makes_of_it(opcode, operand, result):
         ("cvt.rz.relu.tf32.f32", 0xFF800001, 0x7FFFE000),
     ],
 )
-def test_what_becomes_of_a_nan(opcode, operand, result):
+def test_nan_conversions(opcode, operand, result):
     """As an H200 has it: f64 keeps the sign and the payload."""
     assert run(opcode, operand) == result
     assert expected(opcode, [operand]) == result

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.vm
 KEPT = read()
 
 
-def test_every_form_is_kept() -> None:
+def test_golden_file_has_every_form() -> None:
     assert list(KEPT) == FORMS
 
 
 @every_row("opcode", FORMS, parts=3)
-def test_the_bits_are_those_of_an_h200(opcode) -> None:
+def test_results_equal_the_h200(opcode) -> None:
     said = told(opcode, results(opcode, simt.both), KEPT[opcode])
     assert not said, said

@@ -320,7 +320,7 @@ def differences(group: str, features: str, share: slice) -> Iterator[str]:
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("processor", FEATURES)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_compiled_bits_are_numpys(group: str, processor: str, every: bool) -> None:
+def test_compiled_results_equal_numpy(group: str, processor: str, every: bool) -> None:
     """Every other case on one of the processors, or all on all of them."""
     if not available(FEATURES[processor]):
         pytest.skip(f"this machine has no {processor}")
@@ -329,7 +329,7 @@ def test_compiled_bits_are_numpys(group: str, processor: str, every: bool) -> No
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_module_holds_a_helper_once() -> None:
+def test_helper_function_is_emitted_once_per_module() -> None:
     module = ir.Module("test")
     for name in ("one", "two"):
         emit(module, Case(name, ("f32",), lambda m, a: m.fcvt("f32", "f16", a)), name)

@@ -17,12 +17,12 @@ FAMILIES, DIGESTS = read()
 MEMORY, PART = GlobalMemory(), 50
 
 
-def test_every_program_is_kept() -> None:
+def test_golden_file_has_every_program() -> None:
     assert len(DIGESTS) == COUNT
 
 
 @every_row("first", range(0, COUNT, PART), parts=5)
-def test_the_bits_are_those_of_an_h200(first: int) -> None:
+def test_results_equal_the_h200(first: int) -> None:
     """A step at a time; every fiftieth as compiled code."""
     wrong = []
     for seed in range(first, first + PART):

@@ -32,7 +32,7 @@ def stepped(p: Program, words: np.ndarray) -> np.ndarray:
 NO_RESULT = {"bar", "nanosleep", "pmevent", "setmaxnreg"}
 
 
-def test_only_what_gives_nothing_is_left_out_without_a_reason() -> None:
+def test_only_instructions_without_results_are_omitted_without_reason() -> None:
     taken = {opcode for opcodes in families() for opcode in opcodes}
     rows = [row for rows in ROWS.values() for row in rows if not left_out(row)]
     absent = [row for row in rows if not taken & set(row.opcodes())]
@@ -48,13 +48,13 @@ def test_programs_have_forms_of_every_row() -> None:
     assert all(20 <= len(p.steps) <= 40 for p in made)
 
 
-def test_the_seed_says_all() -> None:
+def test_programs_are_deterministic_in_the_seed() -> None:
     one, other = program(7, families()), program(7, families())
     assert str(one) == str(other) != str(program(8, families()))
     np.testing.assert_array_equal(operands(one, 7), operands(other, 7))
 
 
-def test_what_ptxas_gets_wrong_or_may_choose_is_kept_out() -> None:
+def test_forms_that_ptxas_may_change_are_excluded() -> None:
     steps = [step for seed in range(150) for step in program(seed, families()).steps]
     lines = [line for step in steps for line in step.text.split("\n")]
     assert any(line.startswith("@") for line in lines)
@@ -79,7 +79,7 @@ def _parts(line: str) -> tuple[str, str, list[str]]:
     return found[1] or "", found[2], found[3].split(", ")[1:]
 
 
-def test_a_guarded_copy_holds_what_was_there_before_the_step() -> None:
+def test_guarded_copy_keeps_the_old_value() -> None:
     """And so has a value: of registers that a step makes, none is another's old value."""
     for seed in range(150):
         for step in (s for s in program(seed, families()).steps if "@" in s.text):
@@ -114,7 +114,7 @@ def test_every_form_runs(part: int) -> None:
         assert stepped(p, operands(p, at)).any()
 
 
-def test_the_step_that_differs_is_found_alone() -> None:
+def test_differing_step_is_isolated() -> None:
     """A device that takes ``mul.hi`` for ``mul.lo``: each is found, and no step that reads it."""
 
     def wrong(p: Program, words: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def test_the_step_that_differs_is_found_alone() -> None:
         assert parted(q, given, wrong(q, given), stepped(q, given))
 
 
-def test_a_step_differs_with_the_one_that_made_its_operand() -> None:
+def test_differing_step_includes_the_producer_of_its_operand() -> None:
     """A device that changes a sum only where a negation made its operand is shown with both."""
 
     def wrong(p: Program, words: np.ndarray) -> np.ndarray:

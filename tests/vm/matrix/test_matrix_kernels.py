@@ -25,7 +25,7 @@ RNG = np.random.default_rng(5)
 
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_ldmatrix_takes_rows_from_anywhere(count, trans):
+def test_ldmatrix_rows_at_arbitrary_addresses(count, trans):
     """Rows stand in shared memory in a random order; each lane names one."""
     registers = ", ".join(f"%r{10 + i}" for i in range(count))
     stores = "".join(f"st.global.b32 [%rd2+{128 * i}], %r{10 + i};" for i in range(count))
@@ -88,7 +88,7 @@ def summed(i: mma.MmaInstruction) -> bool:
 
 
 @every_row(("arch", "case"), elsewhere, ids=str, parts=6)
-def test_each_architecture_computes_in_its_own_way(arch, case):
+def test_arithmetic_of_each_architecture(arch, case):
     tiles, words = mixed(case, 2)
     expected = np.concatenate([t.expected() for t in tiles])
     made = launched(case, words, Machine(arch), arch)
@@ -104,7 +104,7 @@ def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
 
 
 @every_row("case", lambda: one_of_each("sm_90a")[::7], ids=str)
-def test_both_evaluators_multiply_alike(case):
+def test_both_evaluators_give_the_same_product(case):
     words = case.tiles(hostile.kinds(case.i)[-1], 2).words()
     compiled, stepped = (
         launched(case, words, Machine(), on_step=on_step) for on_step in (None, lambda s: None)
@@ -119,7 +119,7 @@ COMPILED = (  # the others of ``hmma_cases`` differ in what ``test_mma_core`` co
 )
 
 
-def test_what_hmma_884_and_satfinite_do_in_kernels():
+def test_hmma_884_and_satfinite_in_kernels():
     """On Volta and Turing; the cases were worked out by hand."""
     wrong = []
     for group in hmma_cases.by_instruction():
@@ -137,7 +137,7 @@ SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 @pytest.mark.parametrize("on_step", [None, lambda s: None], ids=["compiled", "stepped"])
-def test_metadata_that_selects_nothing_is_a_fault(on_step):
+def test_invalid_metadata_is_a_fault(on_step):
     """Of the threads that the selector names; the others' doesn't matter."""
     case = Case(mma.instruction(SPARSE), (1,))
     words = case.tiles("random_normal", 1).words()
@@ -150,7 +150,7 @@ def test_metadata_that_selects_nothing_is_a_fault(on_step):
 
 
 @pytest.mark.parametrize("on_step", [None, lambda s: None], ids=["compiled", "stepped"])
-def test_predicated_off_it_has_no_metadata_to_be_wrong(on_step):
+def test_metadata_is_not_checked_if_the_guard_is_false(on_step):
     """D stays what it was: here C, which is copied to it before."""
     case = Case(mma.instruction(SPARSE))
     words = case.tiles("random_normal", 1).words()

@@ -108,7 +108,7 @@ def test_the_bits_do_not_depend_on_vector_instructions(name, features):
         np.testing.assert_array_equal(run(function, i, tiles), tiles.expected(), err_msg=kind)
 
 
-def test_a_sum_of_one_huge_and_many_small_products_keeps_what_the_unit_keeps():
+def test_sum_of_one_large_and_many_small_products_truncates_like_the_unit():
     """By hand: 2^15·2^0 and fifteen products just below and at the last bit kept, 2^(15-25)."""
     i = mma.instruction(SUMS["f16"][0])
     function = compiled(i, "avx2")
@@ -126,7 +126,7 @@ def test_a_sum_of_one_huge_and_many_small_products_keeps_what_the_unit_keeps():
 @every_row("features", FEATURES, parts=3)
 @every_row("name", ["bf16", "tf32"])
 @every_row("reach", [NARROW, NARROW + 1])
-def test_either_side_of_where_f32_will_do(reach, name, features):
+def test_narrow_and_wide_cores_at_the_f32_exponent_limit(reach, name, features):
     """Exponents just within, or just beyond, what is summed in f32; c anywhere at all."""
     i = mma.instruction(SUMS[name][0])
     rng = np.random.default_rng(reach)
@@ -143,7 +143,7 @@ def test_either_side_of_where_f32_will_do(reach, name, features):
     np.testing.assert_array_equal(run(compiled(i, features), i, tiles), tiles.expected())
 
 
-def test_instructions_that_compute_alike_share_a_core():
+def test_instructions_with_equal_plans_share_a_core():
     names = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     dense, other = (mma.instruction(names, arch) for arch in ("sm_80", "sm_86"))
     assert plan(dense) == plan(other)
@@ -159,7 +159,7 @@ def test_scratch_has_each_element_once(name):
     assert sorted(columns(i)) == list(range(k))
 
 
-def test_what_ptxas_lowers_has_no_function():
+def test_instruction_that_ptxas_lowers_is_unsupported():
     i = mma.instruction(SUMS["volta"][0], "sm_90a")
     with pytest.raises(PtxCheckError, match=r"m8n8k4\.row\.col\.f32\.f16\.f16\.f32 as sm_90a"):
         MmaFunction(ir.Module(), i)

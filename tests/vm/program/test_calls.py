@@ -28,7 +28,7 @@ def affine(a, b):
     return np.where(a < 4, 7, 10 * a + b)
 
 
-def test_registers_and_constants_are_passed_and_a_guard_counts():
+def test_call_with_registers_constants_and_guard():
     body = f"""mov.u32 %r3, 1; and.b32 %r4, %t, 1; setp.eq.u32 %p1, %r4, 0;
       @%p1 call (%r3), affine, (%t, 5);
       @!%p1 call (_), affine, (1, %t); {store("%r3")}"""
@@ -59,7 +59,7 @@ def test_parameters_that_are_registers():
     np.testing.assert_array_equal(out, 2 * T - np.uint32(1))
 
 
-def test_a_function_has_shared_memory_of_its_own_and_meets_at_barriers():
+def test_function_with_shared_memory_and_barriers():
     top = """.func (.param .b32 out) turned(.param .b32 a) {
         .reg .b32 %r<6>; .shared .b32 s[64];
         ld.param.b32 %r1, [a]; mov.u32 %r2, %tid.x; shl.b32 %r2, %r2, 2; mov.u32 %r3, s;
@@ -89,28 +89,28 @@ CHOOSE = """
 """
 
 
-def test_each_lane_calls_its_own_function_of_a_table():
+def test_indirect_call_per_lane():
     body = "and.b32 %r1, %t, 1;" + CHOOSE + store("%r3")
     (out,) = both(kernel(body, TABLE), [zeros(40)], block=40)
     np.testing.assert_array_equal(out, np.where(T % 2, np.minimum(T, 9), affine(T, 9)))
 
 
 @pytest.mark.parametrize("last", ["table", "list"])
-def test_what_may_be_called_can_be_a_table_or_a_list(last):
+def test_calltargets_as_table_or_list(last):
     body = "and.b32 %r1, %t, 1; list: .calltargets affine, least;"
     body += CHOOSE.replace("9), p;", f"9), {last};") + store("%r3")
     (out,) = both(kernel(body, TABLE), [zeros(40)], block=40)
     np.testing.assert_array_equal(out, np.where(T % 2, np.minimum(T, 9), affine(T, 9)))
 
 
-def test_an_alias_is_the_function_that_it_stands_for():
+def test_alias_calls_its_function():
     top = ".visible .func (.param .b32 o) other(.param .b32 a, .param .b32 b);\n"
     top = AFFINE + top + ".alias other, affine;"
     (out,) = both(kernel("call (%r3), other, (%t, 5);" + store("%r3"), top), [zeros(40)], block=40)
     np.testing.assert_array_equal(out, affine(T, 5))
 
 
-def test_a_number_that_is_no_function_traps():
+def test_indirect_call_of_an_invalid_address_traps():
     text = kernel("mov.u32 %r1, 2;" + CHOOSE + store("%r3"), TABLE)
     with pytest.raises(VmFault, match="trap") as caught:
         launch(Machine(), text, [zeros(40)], block=40)

@@ -53,7 +53,7 @@ def runs(module: ptx.Module) -> bool:
 
 
 @every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}", parts=3)
-def test_it_says_what_a_launch_would(file: Path) -> None:
+def test_coverage_agrees_with_a_launch(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)
     assert runs(module) is not (any(need.refused for need in found.needs) or bool(found.others))
@@ -62,7 +62,7 @@ def test_it_says_what_a_launch_would(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("opcode", "line"), REFUSED.items(), ids=REFUSED)
-def test_what_is_refused_is_named_with_its_line(opcode: str, line: str) -> None:
+def test_refused_instruction_is_named_with_its_line(opcode: str, line: str) -> None:
     source = kernel(HEAD + line)
     module = ptx.parse(source)
     found = {need.opcode: need for need in coverage(module).needs}
@@ -73,7 +73,7 @@ def test_what_is_refused_is_named_with_its_line(opcode: str, line: str) -> None:
     assert error.location is not None and error.location.line - first in range(line.count("\n") + 1)
 
 
-def test_what_is_no_instruction_is_refused_too() -> None:
+def test_errors_outside_of_instructions_are_listed() -> None:
     module = ptx.parse(kernel(HEAD, directives=".blocksareclusters"))
     found = coverage(module)
     assert not runs(module) and found.others
@@ -84,20 +84,20 @@ CALLED = ".func f() {{ .reg .u32 %r<3>; {line}\n ret; }}"
 
 
 @pytest.mark.parametrize("call", ["", "call f, ();"])
-def test_a_function_counts_where_a_kernel_calls_it(call: str) -> None:
+def test_only_called_functions_are_counted(call: str) -> None:
     module = ptx.parse(kernel(HEAD + call, top=CALLED.format(line=REFUSED["ad.u32"])))
     found = {need.opcode: need for need in coverage(module).needs}
     assert runs(module) is not ("ad.u32" in found) and ("ad.u32" in found) is bool(call)
 
 
-def test_functions_alone() -> None:
+def test_module_without_kernels() -> None:
     head = ".version 8.0\n.target sm_90\n.address_size 64\n"
     text = head + CALLED.format(line="add.u32 %r1, %r2, 5; " + REFUSED["ad.u32"])
     found = {need.opcode: len(need.refused) for need in coverage(ptx.parse(text)).needs}
     assert found == {"ad.u32": 1, "add.u32": 0, "ret": 0}
 
 
-def test_only_some_of_a_form() -> None:
+def test_form_refused_in_some_uses() -> None:
     good, bad = "add.u32 %r1, %r2, 5;\n", "add.u32 %r1, %r2;\n"
     (need,) = (n for n in coverage(ptx.parse(kernel(good + bad + good))).needs if n.refused)
     assert (need.opcode, need.count, len(need.refused)) == ("add.u32", 3, 1)

@@ -33,13 +33,13 @@ def fib(n: int) -> int:
     return n if n < 2 else fib(n - 1) + fib(n - 2)
 
 
-def test_each_lane_comes_back_to_itself_as_often_as_it_needs():
+def test_recursion_depth_per_lane():
     text = kernel("rem.u32 %r1, %t, 13; call (%r3), fib, (%r1);" + store("%r3"), FIB)
     (out,) = both(text, [zeros(40)], block=40)
     assert out.tolist() == [fib(t % 13) for t in range(40)]
 
 
-def test_all_kinds_of_registers_outlive_a_call():
+def test_registers_of_all_types_are_saved_across_calls():
     top = """.func (.param .b32 out) f(.param .b32 n) {
       .reg .b32 %r<6>; .reg .pred %p<3>; .reg .b16 %h; .reg .b64 %rd; .reg .f64 %fd; .reg .b128 %q;
       ld.param.u32 %r1, [n]; setp.eq.u32 %p0, %r1, 0; st.param.b32 [out], 0; @%p0 ret;
@@ -107,7 +107,7 @@ def test_each_activation_has_local_memory_and_structures_are_passed():
         np.testing.assert_array_equal(found, np.broadcast_to(wanted, 40))
 
 
-def test_alloca_takes_memory_and_gives_it_back():
+def test_alloca_and_stackrestore():
     top = """.func (.param .b32 out) sum(.param .b32 n) {
       .reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .pred %p; ld.param.u32 %r1, [n];
       mul.wide.u32 %rd1, %r1, 4; alloca.u64 %rd2, %rd1, 32; cvta.local.u64 %rd5, %rd2;
@@ -128,7 +128,7 @@ def test_alloca_takes_memory_and_gives_it_back():
     assert not left.any() and not taken.any()
 
 
-def test_a_function_that_calls_itself_may_print_and_meet_at_barriers(capsys):
+def test_recursive_function_with_printf_and_barriers(capsys):
     top = """.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
     .global .b8 form[4] = {37, 117, 10, 0};
     .func (.param .b32 out) f(.param .b32 n) {
@@ -160,7 +160,7 @@ BELOW = "mul.lo.u32 %r1, %t, 100; call (%r3), deep, (%r1);" + store("%r3")
 
 
 @pytest.mark.parametrize("how", [{}, {"on_step": lambda step: None}], ids=["compiled", "stepped"])
-def test_a_stack_that_overflows_names_function_depth_and_line(how):
+def test_stack_overflow_names_function_depth_and_line(how):
     said = "deep needs 48 more bytes of a stack of 10000, 250 calls deep: other 125 times, deep 125"
     with pytest.raises(VmFault, match=said) as caught:
         launch(Machine(stack=10_000), kernel(BELOW, DEEP), [zeros()], **how)
@@ -170,7 +170,7 @@ def test_a_stack_that_overflows_names_function_depth_and_line(how):
 
 
 @pytest.mark.parametrize("how", [{}, {"on_step": lambda step: None}], ids=["compiled", "stepped"])
-def test_an_activation_that_is_written_over_is_a_fault(how):
+def test_overwritten_activation_record_is_a_fault(how):
     top = """.func f(.param .b32 n) { .local .align 8 .b64 x; .reg .b64 %rd; mov.u64 %rd, x;
       st.local.b64 [%rd+-8], -1; st.local.b64 [%rd+-16], -1; st.local.b64 [%rd+-24], -1;
       call f, (1); }
@@ -191,7 +191,7 @@ def test_a_machine_can_have_a_larger_stack():
         launch(Machine(stack=1 << 20), kernel(BELOW, DEEP), [zeros()])
 
 
-def test_alloca_of_more_than_there_is():
+def test_alloca_beyond_the_stack():
     text = kernel("mov.u64 %rd1, -8; alloca.u64 %rd2, %rd1;")
     with pytest.raises(VmFault, match="stack overflow: alloca needs"):
         launch(Machine(), text)
@@ -218,7 +218,7 @@ def chain(length: int, calls: int) -> str:
 
 
 @pytest.mark.parametrize(("length", "calls"), [(40, 2), (9, 5), (100, 1)])
-def test_what_would_be_too_long_inline_stands_apart(length, calls):
+def test_long_functions_are_not_inlined(length, calls):
     text = kernel(f"call (%r3), f{length - 1}, (%t); {store('%r3')}", chain(length, calls))
     (out,) = launch(Machine(), text, [zeros()])
     np.testing.assert_array_equal(out, LANES[:32] + length)
@@ -303,7 +303,7 @@ def interpret(functions, number: int, fuel: int, a: int, b: int) -> int:
 @given(
     st.tuples(bodies, bodies, bodies), st.integers(0, 2**32 - 1), st.integers(0, 3), st.booleans()
 )
-def test_each_lane_calls_as_if_alone(functions, seed, order, table):
+def test_calls_of_each_lane_equal_those_alone(functions, seed, order, table):
     fresh = count()
     heads = "".join(
         f".func (.param .b32 out) f{i}(.param .b32 u, .param .b32 v, .param .b32 w);\n"

@@ -87,7 +87,7 @@ def test_unsupported_features_are_those_whose_primitives_an_evaluator_lacks():
 
 @pytest.mark.parametrize("line", REFUSED)
 @pytest.mark.parametrize("on_step", [None, lambda step: None])
-def test_it_is_refused_with_its_place(line, on_step):
+def test_unsupported_instruction_is_refused_with_its_location(line, on_step):
     text = kernel(f"{store('%t')}\n{line};").replace(".version 8.6", ".version 8.8")
     with pytest.raises(PtxCheckError) as caught:
         launch(Machine(), text, [zeros()], on_step=on_step)
@@ -113,12 +113,12 @@ createpolicy.range.L2::evict_first.b64 %rd2, [%a0], 64, 128; createpolicy.cvt.L2
 """
 
 
-def test_hints_and_fences_change_nothing():
+def test_hints_and_fences_have_no_effect():
     out, before = both(kernel(QUIET + store("%t")), [zeros(), np.arange(32)])
     assert out.tolist() == before.tolist() == list(range(32))
 
 
-def test_a_cta_reaches_its_own_memory_as_the_clusters():
+def test_cta_accesses_its_own_memory_as_cluster_memory():
     """Loads, stores and atomics of shared::cluster; both windows hold the address."""
     text = kernel(f"""
       .shared .align 16 .b32 sm[32]; mov.u32 %r2, sm; mad.lo.u32 %r2, %t, 4, %r2;

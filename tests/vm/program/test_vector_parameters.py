@@ -85,7 +85,7 @@ CASES = {
 }  # fmt: skip
 
 
-def test_what_is_passed_in_registers_arrives_bit_by_bit() -> None:
+def test_register_parameters_are_passed_bitwise() -> None:
     """All in one kernel, each with four words of its own."""
     parts = (f"{{ {body} }} add.u64 %a0, %a0, 16;" for body, _ in CASES.values())
     (out,) = both(kernel(REGISTERS + "".join(parts), FUNCTIONS), [zeros(4 * len(CASES))], block=1)
@@ -112,7 +112,7 @@ def test_a_function_of_another_module_has_its_own_vectors() -> None:
     assert out.tolist() == [4, 3, 0, 0]
 
 
-def test_mov_takes_a_vector_register_apart_and_together() -> None:
+def test_mov_splits_and_packs_vector_registers() -> None:
     """As it does ``{a, b}``: the name of a vector stands for its elements."""
     body = f"""{REGISTERS} {LONG} mov.b64 %v, %rd1; mov.b64 %rd2, %v; st.global.u64 [%a0], %rd2;
       mov.b32 %vh, %v.y; mov.b32 %r1, %vh; add.u32 %r2, %r1, %v.x;

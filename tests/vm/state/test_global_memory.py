@@ -22,7 +22,7 @@ def test_addresses_are_the_same_in_every_machine():
     assert [Machine().alloc(100) for _ in range(3)] == [GLOBAL_BASE] * 3
 
 
-def test_pieces_are_aligned_apart_and_zeroed():
+def test_allocations_are_aligned_disjoint_and_zeroed():
     memory = GlobalMemory(1 << 26)
     pieces = [(memory.allocate(n), n) for n in (0, 1, 255, 256, 257, 4096, 100000)]
     for (a, size), (b, _) in itertools.pairwise(pieces):
@@ -30,7 +30,7 @@ def test_pieces_are_aligned_apart_and_zeroed():
         assert not memory.bytes(a, size).any()
 
 
-def test_arrays_come_back_as_they_went():
+def test_upload_and_download_round_trip():
     machine = Machine()
     for array in (
         np.arange(7, dtype=np.int16),
@@ -43,7 +43,7 @@ def test_arrays_come_back_as_they_went():
         np.testing.assert_array_equal(machine.download(place, like), like)
 
 
-def test_what_is_not_allocated_cannot_be_touched():
+def test_unallocated_memory_cannot_be_accessed():
     machine = Machine()
     place = machine.upload(np.zeros(4, np.uint8))
     for address, size in ((place, 5), (place - 1, 1), (place + 4, 1), (0, 1)):
@@ -57,7 +57,7 @@ def test_what_is_not_allocated_cannot_be_touched():
         machine.free(machine.alloc(10) + 1)
 
 
-def test_a_full_memory_says_so_and_freed_memory_returns():
+def test_full_memory_is_an_error_and_freed_memory_is_reused():
     memory = GlobalMemory(1 << 20)
     with pytest.raises(DeviceError, match="contiguous free bytes"):
         memory.allocate(1 << 30)
@@ -71,7 +71,7 @@ def test_a_full_memory_says_so_and_freed_memory_returns():
         memory.free(place)
 
 
-def test_many_pieces_come_and_go():
+def test_many_allocations_and_frees():
     memory = GlobalMemory(1 << 28)
     kept = [memory.allocate(64) for _ in range(10)]
     for _ in range(QUARANTINE + 10):
@@ -98,7 +98,7 @@ def test_threads_share_a_memory():
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux's files without a name")
-def test_memory_in_a_file_is_that_of_all_who_map_it() -> None:
+def test_memory_in_a_file_is_shared_by_processes() -> None:
     file = os.memfd_create("tilewright")
     memory = GlobalMemory(1 << 24, file)
     with mmap.mmap(file, 1 << 24) as other:

@@ -166,7 +166,7 @@ def test_fma_rounds_once(fmt: str, rnd: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_a_finite_product_never_meets_an_infinity_as_one(fmt: str) -> None:
+def test_overflowing_product_plus_infinity(fmt: str) -> None:
     row = dtype(fmt)
     large = M.const(row.bits, row.max_finite)
     minus_inf = M.const(row.bits, (row.max_finite + 1) | 1 << (row.bits - 1))
@@ -191,7 +191,7 @@ def test_square_root(fmt: str, rnd: str, seed: int) -> None:
 @pytest.mark.parametrize("fmt", ["f32", "f64"])
 @given(seed=seeds)
 @few
-def test_the_exact_way_agrees_with_numpys(fmt: str, seed: int) -> None:
+def test_exact_arithmetic_agrees_with_numpy(fmt: str, seed: int) -> None:
     """``rn`` of f32 and f64 is NumPy's; the way of the other modes gives the same."""
     rng = np.random.default_rng(seed)
     a, b = lanes(fmt, rng), lanes(fmt, rng)

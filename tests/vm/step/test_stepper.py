@@ -16,7 +16,7 @@ TEXT = kernel(f"""
   cvt.u64.u32 %rd0, %r2; {store("%r2")}""")
 
 
-def test_a_step_shows_what_is_about_to_happen():
+def test_step_shows_the_next_instruction():
     seen: list[tuple[str, int, int, tuple]] = []
 
     def look(step: Step) -> None:
@@ -37,7 +37,7 @@ def test_a_step_shows_what_is_about_to_happen():
     assert [s[0] for s in seen if s[3][0] == 0][-1] == "ret"
 
 
-def test_what_on_step_raises_ends_the_launch():
+def test_exception_of_on_step_ends_the_launch():
     class Enough(Exception):
         pass
 
@@ -92,7 +92,7 @@ FOUND |= dict.fromkeys(("guarded", "in a branch"), [5] * 4 + [0xFFFFFFFF] * 28)
 
 
 @pytest.mark.parametrize("name", UNWRITTEN)
-def test_registers_that_nobody_has_written(name):
+def test_uninitialized_registers(name):
     """All ones, so that it shows: hardware has there what was left over. Of every CTA."""
     after = "mov.b16 %h9, 3; mov.b32 %r9, 3; mov.b64 %rd9, 3;"
     text = kernel(f"{UNWRITTEN[name]} {store('%r2')} {after}")
