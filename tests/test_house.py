@@ -334,6 +334,7 @@ PHRASES = (  # of the dialect that this project once had
     "lies otherwise", "as they lie", "who comes first", "gives Python's lock",
     "what is asked", "sums stand", "places on the machine", "threefold", "is none of",
     "so many", "of any places", "what is not its own", "rivals", "has its way", "the house",
+    "stands twice", "nested alike", "is expected, and", "as it stands", "is gone since",
 )  # fmt: skip
 
 

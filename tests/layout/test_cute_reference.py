@@ -145,7 +145,7 @@ def test_prints_as_cute(op: str) -> None:
     assert refused <= 0.2 * len(rows()[op])
 
 
-def test_a_composition_is_refused_only_where_cutes_is_none() -> None:
+def test_a_composition_is_rejected_only_where_cute_rejects_it() -> None:
     refused = 0
     for args, want in rows()["composition"]:
         a, b = map(read, args)

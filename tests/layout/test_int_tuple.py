@@ -84,6 +84,6 @@ def test_shapes_refine_their_size(shape):
         (lambda: inner_product((1, 2), (1, 2, 3)), "must have the same nesting"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

@@ -141,6 +141,6 @@ def test_coordinates_of_offsets(layout):
         (lambda: flatten(Layout(3))((0, 1)), "does not match shape 3"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

@@ -25,7 +25,7 @@ anything = st.one_of(
 
 
 @given(anything)
-def test_what_is_printed_reads_back(thing):
+def test_printed_layouts_round_trip(thing):
     assert parse(text(thing)) == thing
     if isinstance(thing, (Layout, ComposedLayout)):
         assert parse(f"{thing:cute}") == Layout.parse(f" {thing} ") == thing
@@ -61,14 +61,14 @@ def test_both_notations():
         ("٣:1", 1, "a number"),
     ],
 )
-def test_what_cannot_be_read(written, column, says):
+def test_text_that_cannot_be_parsed(written, column, says):
     with pytest.raises(LayoutError) as e:
         parse(written)
     assert says in e.value.message and e.value.location.column == column
 
 
 @given(st.text("(),:_-@o Sw<>0123456789 ", max_size=20))
-def test_any_text_is_read_or_refused(written):
+def test_any_text_parses_or_is_rejected(written):
     try:
         found = parse(written)
     except LayoutError:
@@ -76,6 +76,6 @@ def test_any_text_is_read_or_refused(written):
     assert parse(str(found)) == found
 
 
-def test_no_text():
+def test_a_text_must_be_a_str():
     with pytest.raises(LayoutError, match="expected a str, got 5"):
         parse(5)

@@ -96,6 +96,6 @@ def test_tiles_of_coordinates():
         (lambda: make_identity_layout((4, 4))((1, 2, 3)), "does not match shape"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

@@ -102,7 +102,7 @@ powers_of_two = (
 
 
 @given(st.one_of(powers_of_two, spread_layouts), swizzles())
-def test_a_swizzle_after_a_layout_does_what_it_did_before(layout, swizzle):
+def test_a_swizzle_after_a_layout_is_equivalent_to_one_before(layout, swizzle):
     try:
         after = swizzle_after(layout, swizzle)
     except LayoutError:
@@ -127,7 +127,7 @@ def test_a_layout_after_a_swizzled_one_also_beyond_its_domain(a, inner, swizzle)
     ("inner", "says"),
     [(Layout(1 << 50), "elements, over"), (Layout((8, 2), (1, 1 << 58)), "may be beyond")],
 )
-def test_a_swizzled_layout_too_large_to_be_compared_is_refused(inner, says):
+def test_a_swizzled_layout_too_large_to_compare_is_rejected(inner, says):
     b = ComposedLayout(Swizzle(1, 0, 3), 0, inner)
     with pytest.raises(LayoutError, match=f"beyond the left side's domain: .*{says}"):
         composition(Layout((8, 2), (1, 16)), b)
@@ -207,6 +207,6 @@ SHIFTED = ComposedLayout(Swizzle(1, 0, 1), 1, Layout(4))
         (lambda: make_composed_layout(Layout(4), 0, 4), "inner of a composed layout must be"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

@@ -101,7 +101,7 @@ def test_a_dynamic_swizzle_is_the_swizzle(layout, bits, base, extra):
         assert evaluate(expression, x=i) == swizzled(i)
 
 
-def test_a_swizzle_sees_only_what_it_can_change():
+def test_a_swizzle_is_applied_only_to_the_bits_it_changes():
     tile = composition(Swizzle(3, 3, 3), Layout((64, 64, 4), (64, 1, 4096)))
     assert str(tile(x, 0, 0)) == "((x * 64) ^ (((x * 64) >> 3) & 56))"
     plain = str(tile(x, 0, 0))
@@ -111,7 +111,7 @@ def test_a_swizzle_sees_only_what_it_can_change():
     assert count(tile(x, 8, 0)) == count(tile(x, 0, 0)) + 2  # an 8 under the swizzle, read twice
 
 
-def test_algebra_refuses_what_it_cannot_know():
+def test_the_algebra_rejects_unknown_dynamic_values():
     dynamic = Layout((8, 4), (1, ld))
     for call in (
         lambda: complement(dynamic, 64),

@@ -245,7 +245,7 @@ def test_layouts_of_new_memory(layout, like, fragment):
     assert str(make_fragment_like(given)) == fragment
 
 
-def test_new_memory_is_of_its_own():
+def test_new_memory_is_independent():
     t = make_tensor(np.arange(32, dtype=np.float16), (4, 8), LayoutRight)
     new = make_tensor_like(t)
     assert new.dtype == t.dtype and new.layout == t.layout and not np.asarray(new).any()
@@ -286,7 +286,7 @@ def test_recast_of_a_dynamic_row_of_a_swizzled_tile():
 
 
 @given(words, words)
-def test_recast_of_what_runs_backwards(old, new):
+def test_recast_of_descending_strides(old, new):
     memory = np.arange(64, dtype=np.uint8).view(dtype(old).numpy)
     t = make_tensor(memory, Layout(memory.size, -1)).domain_offset(1 - memory.size)
     assert gathered(recast(t, new)) == memory.view(dtype(new).numpy)[::-1].tolist()
@@ -362,6 +362,6 @@ UNDER_A_SWIZZLE = make_tensor(
         (lambda: make_tensor(np.zeros((4, 4)))[1, 2, 3], "does not match shape"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

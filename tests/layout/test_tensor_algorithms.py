@@ -24,7 +24,7 @@ def padded(data, tile):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("tile", [(0, 0), (1, 0), (1, 1)])
-def test_a_predicated_copy_reads_and_writes_what_is_wanted(tile, dtype):
+def test_a_predicated_copy_accesses_selected_elements_only(tile, dtype):
     data = np.arange(25, dtype=np.float32).reshape(5, 5)
     src, inside = padded(data, tile)
     out = np.full((4, 4), -1, dtype)
@@ -36,7 +36,7 @@ def test_a_predicated_copy_reads_and_writes_what_is_wanted(tile, dtype):
     assert back.sum() == held.sum()
 
 
-def test_nothing_wanted_is_nothing_copied():
+def test_an_empty_predicate_copies_nothing():
     src, _ = padded(np.ones((5, 5), np.float32), (1, 1))
     out = np.zeros((4, 4), np.float16)
     copy(src, make_tensor(out), pred=make_predicate(make_identity_tensor((4, 4)), (0, 0)))

@@ -62,7 +62,7 @@ def test_an_opcode_names_its_move_and_its_row(which):
         assert max(1, register.count) == move.registers
 
 
-def test_modifiers_stand_in_any_order():
+def test_modifiers_may_be_in_any_order():
     move = mma.fragment_move("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
     assert mma.find_fragment_move("ldmatrix.sync.aligned.x4.trans.m8n8.b16.shared") is move
     packed = "ldmatrix.sync.aligned.m8n16.x1.shared.{}"
@@ -178,7 +178,7 @@ def test_longer_lines_are_a_stride():
         assert np.array_equal(move(longer), move(lines))
 
 
-def test_places_are_the_fragments():
+def test_line_layouts_agree_with_the_fragments():
     """The layouts that addresses come from say what the fragment's own say."""
     for move in (m.on(arch) for m in mma.FRAGMENT_MOVES for arch in ARCHS if m.runs_on(arch)):
         line, place = move.line_layouts()
@@ -230,7 +230,7 @@ def test_the_byte_forms_fit_the_products_of_bytes():
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_errors_name_what_is_right():
+def test_errors_name_the_allowed_values():
     load = mma.fragment_move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
     with pytest.raises(LayoutError, match=re.escape("loads (16, 16), got (16, 8)")):
         load(np.zeros((16, 8), np.uint16))

@@ -162,7 +162,7 @@ def test_ldmatrix_loads_the_fragments_of_mma():
     assert np.array_equal(mma.ldmatrix(2, True).registers(b), expected)
 
 
-def test_wrong_shapes_are_refused():
+def test_wrong_shapes_are_rejected():
     fragment = b_fragment("f16", 8, 16)
     with pytest.raises(LayoutError, match=r"\(16, 8\), got \(8, 16\)"):
         fragment.registers(np.zeros((8, 16), np.uint16))

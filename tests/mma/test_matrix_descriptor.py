@@ -83,7 +83,7 @@ def test_addresses_are_the_manuals(d, form):
         ),
     ],
 )
-def test_refused(make, message):
+def test_wrong_arguments_are_rejected(make, message):
     with pytest.raises(LayoutError, match=message):
         make()
 

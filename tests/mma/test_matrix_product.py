@@ -55,14 +55,14 @@ def test_modes_may_have_modes():
     assert np.array_equal(parts.to_numpy(), product(HALF, d, a, b, c))
 
 
-def test_codes_are_numbers_too():
+def test_codes_are_accepted_as_numbers():
     d, a, b, c = given(HALF)
     bits = product(HALF, d.view(np.uint32), a.view(np.uint16), b, c.view(np.uint32))
     assert np.array_equal(bits.view(np.float32), product(HALF, *given(HALF)))
 
 
 @pytest.mark.parametrize("name", "dabc")
-def test_every_matrix_is_of_its_format(name):
+def test_every_matrix_must_have_its_format(name):
     size = 8 * dtype(getattr(HALF.instruction, name)).bits // 64
     operands = given(HALF, **{name: np.dtype(f"i{size}")})  # of the same size
     before = operands[0].copy()
@@ -71,12 +71,12 @@ def test_every_matrix_is_of_its_format(name):
     assert np.array_equal(operands[0], before)
 
 
-def test_a_code_of_more_bits_is_refused():
+def test_a_code_with_too_many_bits_is_rejected():
     d, _, b, c = given(NIBBLES)
     with pytest.raises(DtypeError, match="a code of s4 must have at most 4 bits, got 0xc8"):
         product(NIBBLES, d, np.full((8, 32), 200, np.uint8), b, c)
 
 
-def test_d_of_another_type_does_not_go_on_as_c():
+def test_d_of_another_type_cannot_become_c():
     with pytest.raises(LayoutError, match=r"D of f32 can't be C of f16"):
         product(WIDENED, *given(WIDENED, 2))

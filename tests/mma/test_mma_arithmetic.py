@@ -105,7 +105,7 @@ WARP = [row for row in hostile.one_of_each(mma.ROWS) if not row.asynchronous]
 
 
 @every_row("row", WARP, ids=str)
-def test_registers_give_what_matrices_give(row):
+def test_registers_and_matrices_have_the_same_result(row):
     row = row if row.runs_on("sm_90a") and not row.until else row.on(row.target)
     kind = hostile.kinds(row)[3 % len(hostile.kinds(row))]
     matrices = dict(zip("abc", hostile.tiles(row, kind, 2), strict=True), **hostile.extras(row, 2))

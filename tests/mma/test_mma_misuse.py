@@ -135,7 +135,7 @@ def test_metadata_and_scales_are_required_where_they_are_operands():
 @pytest.mark.parametrize(
     ("row", "code"), [(BITS, 3), (NIBBLES, 200), (SCALED, 31)], ids=["b1", "s4", "e2m1"]
 )
-def test_a_code_has_no_more_bits_than_its_type(row, code):
+def test_a_code_must_fit_its_type(row, code):
     given, size = matrices(row), dtype(row.a).bits
     given["a"][1, 2] = code
     message = f"a code of {row.a} must have at most {size} bits, got {code:#x}"

@@ -209,7 +209,7 @@ def tile(row, products):
         (WARPGROUP, "sm_90a", -46),
     ],
 )  # fmt: skip
-def test_the_last_place_that_f16_sums_have(opcode, arch, last):
+def test_the_last_bit_of_f16_accumulators(opcode, arch, last):
     """Half of f16's least number is rounded to even, with a little more it is rounded up.
 
     An H200 gave those of sm_90a.
@@ -249,7 +249,7 @@ def mxf4_terms(row, exponent):
         (MXF8, "sm_120a", mxf8_terms, -158), (NVF4_E8, "sm_120a", mxf4_terms, -174),
     ],
 )  # fmt: skip
-def test_the_last_place_that_f32_sums_have(opcode, arch, terms, last):
+def test_the_last_bit_of_f32_accumulators(opcode, arch, terms, last):
     """f32's least number less a little is cut off to zero, unless the little was cut off before."""
     row = mma.instruction(opcode, arch)
     for exponent in (last - 1, last):
@@ -267,7 +267,7 @@ def test_a_scale_vec_that_may_be_left_out():
         mma.instruction(NVF4.replace(".scale_vec::4X", ""))
 
 
-def test_what_can_not_be_is_refused():
+def test_impossible_layouts_are_rejected():
     row = mma.instruction(MXF4)
     given = scales(row)
     a, b, c = zeros(row)
@@ -296,7 +296,7 @@ def test_what_can_not_be_is_refused():
         _ = row.on("sm_90a").arithmetic
 
 
-def test_what_no_hardware_confirmed_says_so():
+def test_unverified_instructions_are_labelled():
     """What is exact by its definition, too: the label is of the hardware, not of the rule."""
     for row in ROWS:
         assert row.verified == (row.arch == "sm_90a"), row

@@ -36,7 +36,7 @@ def linked(*texts: str) -> ptx.Module:
 
 
 @pytest.mark.parametrize("texts", [(USES, GIVES), (GIVES, USES)])
-def test_a_name_means_what_another_module_has(texts):
+def test_a_name_resolves_to_another_modules_definition(texts):
     m = linked(*texts)
     assert not ptx.problems(m)
     assert ptx.parse(ptx.print_module(m)) == m
@@ -45,7 +45,7 @@ def test_a_name_means_what_another_module_has(texts):
     assert sum(getattr(i, "linkage", "") == "extern" for i in m.items) == 0
 
 
-def test_what_two_modules_keep_to_themselves_stays_apart():
+def test_private_names_of_two_modules_are_distinct():
     m = linked(USES, GIVES)
     text = ptx.print_module(m)
     kernel, places = m.functions["k"], next(i for i in m.items if i.name == "places")
@@ -62,7 +62,7 @@ def test_a_name_that_a_scope_declares_is_its_own_from_there_on():
     assert (first.operands[1].name, last.operands[1].name) == ("own$1", "own")
 
 
-def test_each_name_stands_before_what_uses_it():
+def test_each_name_is_declared_before_its_use():
     uses = """.extern .func f(); .extern .global .u64 b; .global .u64 a[2] = {b, f};
       .func g(); .visible .entry k() { call g; } .func g() { }"""
     gives = """.global .u64 c = d; .global .u64 d = c; .visible .global .u64 b = c;
@@ -74,14 +74,14 @@ def test_each_name_stands_before_what_uses_it():
     assert order == [*declared, *variables, ("k", True), ("g", True), ("f", True)]
 
 
-def test_places_are_those_of_each_text():
+def test_locations_are_those_of_each_text():
     m = linked(USES, GIVES)
     f, k = m.functions["f"], m.functions["k"]
     assert (str(m.location(k.pos)), str(m.location(f.pos))) == ("a.ptx:8:1", "b.ptx:9:1")
     assert m.location(f.pos).text.startswith(".visible .func (.param .b32 r) f")
 
 
-def test_what_is_linked_can_be_linked_again():
+def test_a_linked_module_can_be_linked_again():
     m = ptx.link([module(""), linked(USES, GIVES), module("", "c.ptx")])
     assert ptx.link([module(""), module(USES), module(GIVES), module("")]) == m
     places = {str(m.location(f.pos)) for f in m.functions.values()}
@@ -144,7 +144,7 @@ def test_dynamic_shared_memory_is_one():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(other, said, place):
+def test_wrong_shapes_and_types_are_rejected(other, said, place):
     with pytest.raises(PtxCheckError, match=said) as caught:
         linked(USES, other)
     assert str(caught.value.location).startswith(place)

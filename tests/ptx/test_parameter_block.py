@@ -60,7 +60,7 @@ def test_parameters_never_overlap_and_are_aligned(types: list[str]) -> None:
         end = p.offset + p.size
 
 
-def test_a_block_is_what_c_would_make_of_it() -> None:
+def test_a_block_has_the_layout_of_a_c_struct() -> None:
     args = (1 << 40, -1 & 0xFFFFFFFF, b"s" * 20, True, 2.5, bytes(range(128)))
     expected = struct.pack("<QI4x20sB3xd16x128s", *args)
     assert parameter_block.pack(MIXED, args) == expected
@@ -93,12 +93,12 @@ def test_values_that_fit(type_: str, value: object, data: bytes) -> None:
         ("u64", b"1234"), ("u64", None), ("f32", 10**400),
     ],
 )  # fmt: skip
-def test_values_that_don_t_fit_name_the_parameter(type_: str, value: object) -> None:
+def test_an_error_names_the_parameter(type_: str, value: object) -> None:
     with pytest.raises(LaunchError, match=rf"parameter some_p \(\.{type_}\)"):
         parameter_block.pack(kernel(f".param .{type_} some_p"), [value])
 
 
-def test_structs_take_bytes_of_their_size() -> None:
+def test_structs_need_bytes_of_their_size() -> None:
     with pytest.raises(LaunchError, match="20 raw bytes"):
         parameter_block.pack(kernel(".param .align 8 .b8 s[20]"), [1])
     with pytest.raises(LaunchError, match="expected 20 bytes, got 3"):

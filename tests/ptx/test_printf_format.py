@@ -32,18 +32,18 @@ def test_text_and_conversions():
         (b"%*d%.*f%-*.*lld%%", ("b32", "b32", "b32", "f64", "b32", "b32", "b64")),
     ],
 )
-def test_what_a_format_takes(format_, types):
+def test_argument_types_of_a_format(format_, types):
     assert argument_types(parse_format(format_)) == types
 
 
 @pytest.mark.parametrize("format_", [b"%", b"a %y", b"%n", b"50%", b"%5", b"%l", b"% 1\xc3"])
-def test_what_is_no_conversion(format_):
+def test_an_invalid_conversion_is_rejected(format_):
     with pytest.raises(PtxError, match="invalid conversion"):
         parse_format(format_)
 
 
 @given(st.lists(st.sampled_from(list(C)), max_size=12))
-def test_arguments_lie_as_in_a_struct_of_c(types):
+def test_arguments_have_the_layout_of_a_c_struct(types):
     class Struct(ctypes.Structure):
         _fields_ = [(f"a{i}", C[t]) for i, t in enumerate(types)]
 

@@ -275,6 +275,6 @@ def test_recast():
         (lambda: upcast(Swizzle(3, 3, 3), 3), "must be a power of two, got 3"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

@@ -42,7 +42,7 @@ ANY = st.one_of(SIGNED, spread_layouts, composed(), composed(spread_layouts))
 
 
 @given(ANY)
-def test_each_answer_is_what_the_whole_domain_says(layout):
+def test_each_property_agrees_with_the_evaluated_domain(layout):
     offsets = values(layout)
     found = set(offsets)
     assert bool(injective(layout)) == (len(found) == len(offsets))
@@ -53,7 +53,7 @@ def test_each_answer_is_what_the_whole_domain_says(layout):
 
 
 @given(st.one_of(SIGNED, layouts()))
-def test_a_collision_names_two_coordinates_of_one_offset(layout):
+def test_a_collision_names_two_coordinates_with_the_same_offset(layout):
     answer = injective(layout)
     if not answer:
         first, second = answer.why.removesuffix(" have one offset").split(" and ")
@@ -61,7 +61,7 @@ def test_a_collision_names_two_coordinates_of_one_offset(layout):
 
 
 @given(ANY)
-def test_a_gap_names_an_offset_that_is_no_coordinates(layout):
+def test_a_gap_names_an_offset_without_a_coordinate(layout):
     for question in (surjective, contiguous):
         answer = question(layout)
         if not answer:
@@ -75,7 +75,7 @@ def test_the_size_does_not_matter_where_modes_decide():
     assert str(surjective(L((1 << 40, 3), (1, 1 << 41)))) == f"no: nothing is at {1 << 40}"
 
 
-def test_what_modes_do_not_decide_is_evaluated_or_not_known():
+def test_undecided_properties_are_evaluated_or_not_known():
     strides = random.Random(0).sample(range(1 << 36, 1 << 37), 48)
     few, many = L((2,) * 16, tuple(strides[:16])), L((2,) * 48, tuple(strides))
     assert bool(injective(few)) == (len(set(values(few))) == few.size())
@@ -102,7 +102,7 @@ def test_nothing_dynamic_is_guessed(layout, is_injective, is_surjective):
     assert is_surjective is None or str(surjective(layout)) == is_surjective
 
 
-def test_coordinates_are_judged_place_by_place():
+def test_properties_of_coordinate_layouts_are_decided_by_component():
     assert bijective(L.parse("(4,(8,2)):(1@0,(1@1,8@1))"))
     assert str(injective(L.parse("(4,(8,2)):(1@0,(1@1,4@1))"))).startswith("no: (0,(4,0))")
     assert str(surjective(L.parse("(4,(8,2)):(1@0,(1@1,9@1))"))) == "no: nothing is at 8@1"

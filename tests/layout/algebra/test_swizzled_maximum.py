@@ -54,7 +54,7 @@ def test_billions_of_elements_take_no_memory(
         tracemalloc.stop()
 
 
-def test_a_cosize_that_would_take_long_is_refused() -> None:
+def test_an_expensive_cosize_is_rejected() -> None:
     with pytest.raises(LayoutError, match="more than 16777216 offsets"):
         ComposedLayout(Swizzle(3, 0, 30), 0, Layout(2**40)).cosize()
 

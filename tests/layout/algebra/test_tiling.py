@@ -46,7 +46,7 @@ def test_divides_as_documented():
     assert str(logical_divide(L((6, 8), (8, 1)), (3, 4))) == "((3,2),(4,2)):((8,24),(1,4))"
 
 
-def test_divides_leave_other_modes_alone():
+def test_divides_do_not_change_other_modes():
     a = L((8, 6, 5), (1, 8, 48))
     assert str(logical_divide(a, (4, 2))) == "((4,2),(2,3),5):((1,4),(8,16),48)"
     assert str(zipped_divide(a, (4, 2))) == "((4,2),(2,3,5)):((1,8),(4,16,48))"
@@ -177,6 +177,6 @@ def test_tile_to_shape():
         (lambda: tile_to_shape(L((4, 4)), 16), "shape 16 must have at least the modes"),
     ],
 )
-def test_refusals_say_why(call, says):
+def test_errors_have_the_reason(call, says):
     with pytest.raises(LayoutError, match=says):
         call()

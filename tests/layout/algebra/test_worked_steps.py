@@ -77,7 +77,7 @@ def test_one_mode_on_the_left():
     )
 
 
-def test_a_refusal_names_the_mode_and_the_reason():
+def test_an_error_names_the_mode_and_the_reason():
     told = explain(composition, L((4, 3), (1, 5)), L((4, 4), (1, 3)))
     assert told.lines[-3:] == (
         "    4:1  stride 1 leaves 4 of 4, 1·1 = 1 apart: takes the 4 wanted -> 4:1",
@@ -144,7 +144,7 @@ def test_inverses():
     )
 
 
-def test_what_is_not_explained():
+def test_unsupported_operations_are_not_explained():
     with pytest.raises(LayoutError, match="explain does not support logical_product"):
         explain(logical_product, L(4), L(2))
     with pytest.raises(LayoutError, match=r"composition of 1 arguments: missing a required .*'b'"):
@@ -184,7 +184,7 @@ def test_the_steps_of_an_inverse_are_its_modes(layout):
 
 
 @given(layouts(), spread_layouts)
-def test_a_divide_is_told_or_refused(a, tile):
+def test_a_divide_is_explained_or_rejected(a, tile):
     told = explain(logical_divide, a, tile)
     assert told.result is not None or told.lines[-1] == f"refused: {told.refusal.message}"
     if told.result is not None:

@@ -139,7 +139,7 @@ def test_lines_that_neighbours_share_save_nothing_but_their_banks():
     assert bank_conflicts(alike, 16, op="ld").total == 2
 
 
-def test_who_collides_is_said():
+def test_colliding_lanes_are_named():
     assert str(bank_conflicts(L((8, 4), (64, 1)), bits=32)) == (
         "ld of 16 bytes, 1 request: 8 wavefronts, 1 would do without conflicts\n"
         "warp 0, instruction 0, lanes 0-7: 8 wavefronts\n"
@@ -235,7 +235,7 @@ def test_idle_lanes_are_nobodys():
         ),
     ],
 )
-def test_what_can_not_be_moved_is_refused(layout, bits, more, message):
+def test_impossible_accesses_are_rejected(layout, bits, more, message):
     with pytest.raises(LayoutError, match=re.escape(message)):
         access(layout, bits, **more)
 

@@ -24,7 +24,7 @@ IMAGE = TensorMap.im2col(
 )
 
 
-def test_maps_are_the_drivers_bit_for_bit_and_so_is_what_it_refuses():
+def test_maps_and_rejections_are_the_drivers():
     verdicts = Counter()
     for parameters, encoded in tensor_maps.answers():
         try:
@@ -89,7 +89,7 @@ def test_a_map_moves_without_being_made_anew(m, where):
     assert moved == with_field(m, address=32 * where).encode()
 
 
-def test_decode_ignores_what_only_the_driver_notes():
+def test_decode_ignores_the_drivers_bytes():
     encoded = replace(A.encode(), "box_dim", 32, 1)
     assert TensorMap.decode(encoded) == with_field(A, box=(64, 32))
     assert TensorMap.decode(encoded).encode()[:64] == encoded[:64]
@@ -125,7 +125,7 @@ def test_formats_without_a_type_of_their_own_are_moved_as_unsigned_integers():
         ),
     ],
 )
-def test_a_refusal_names_the_rule(change, says):
+def test_an_error_names_the_rule(change, says):
     with pytest.raises(LayoutError, match=re.escape(says)):
         with_field(A, **change)
 
@@ -140,7 +140,7 @@ def test_im2cols_rules():
 
 
 @pytest.mark.parametrize("wrong", [None, 1.5, "x", (3, "a"), np.zeros(2), ...], ids=repr)
-def test_a_map_is_of_whole_numbers_and_names(wrong):
+def test_the_fields_of_a_map_must_be_integers_and_names(wrong):
     for field in fields(TensorMap):
         with pytest.raises(TilewrightError, match=r"tensor map|number format"):
             with_field(A, **{field.name: wrong})
@@ -150,7 +150,7 @@ def test_a_map_is_of_whole_numbers_and_names(wrong):
         TensorMap.tiled(0, "f16", (64, 64), wrong, (8, 8))
 
 
-def test_bytes_that_are_no_map():
+def test_invalid_bytes_of_a_map():
     for wrong in (b"\0" * 64, b"\xff" * 128, replace(A.encode(), "interleave_layout", 3)):
         with pytest.raises(LayoutError, match=r"must have 128 bytes|invalid tensor map"):
             TensorMap.decode(wrong)

@@ -72,7 +72,7 @@ TILES = [
 
 
 @pytest.mark.parametrize(("tensor", "major", "swizzle", "shape"), TILES)
-def test_boxes_bring_every_element_to_its_place(tensor, major, swizzle, shape):
+def test_boxes_copy_every_element_to_its_offset(tensor, major, swizzle, shape):
     """A box's elements, in order, follow one another in the unswizzled shared tile."""
     tensor, shared = parse(tensor), make_smem_layout("f16", major, shape, swizzle)
     found = TmaTiling.of(tensor, shared, 16, shape)
@@ -119,6 +119,6 @@ def test_a_map_of_a_tensor_has_its_type():
         (K, "(128,64):(64,2)", "must be contiguous in the same mode"),
     ],
 )
-def test_what_no_box_does_is_refused(tensor, shared, says):
+def test_tiles_without_a_box_are_rejected(tensor, shared, says):
     with pytest.raises(LayoutError, match=says):
         TmaTiling.of(parse(tensor), parse(shared), 16)

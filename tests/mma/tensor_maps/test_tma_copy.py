@@ -49,7 +49,7 @@ def test_copies_are_an_h200s_byte_by_byte():
     assert min(seen.values()) >= 100
 
 
-def test_what_is_rounded_to_tf32():
+def test_loads_round_to_tf32():
     data = np.load(tensor_maps.COPIES)
     words, rounded = data["words"], data["rounded"]
     m = TensorMap.tiled(0, "tf32.ftz", (1024,), (), (256,))
@@ -105,7 +105,7 @@ def copies_of_boxes(draw):
 
 @examples(60)
 @given(copies_of_boxes())
-def test_places_are_those_of_loops(copy):
+def test_addresses_are_those_of_nested_loops(copy):
     m, coordinates, start = copy
     found = copy_addresses(m, coordinates, start=start)
     pairs = zip(found.shared.ravel("F").tolist(), found.source.ravel("F").tolist(), strict=True)
@@ -131,7 +131,7 @@ def test_im2col_walks_pixels_as_a_convolution_does():
 
 
 @pytest.mark.parametrize(("swizzle", "shape"), [(128, (64, 128)), (64, (64, 64)), (0, (32, 32))])
-def test_boxes_fill_a_tile_as_its_layout_says(swizzle, shape):
+def test_boxes_fill_a_tile_according_to_its_layout(swizzle, shape):
     matrix = np.arange(100 * 144, dtype=np.uint16).reshape(100, 144)
     tensor, tile = parse("(100,144):(144,1)"), make_smem_layout("f16", "K", shape, swizzle)
     m, shared = TensorMap.of(tensor, tile, "u16"), np.zeros(2 * shape[0] * shape[1], np.uint8)
@@ -175,6 +175,6 @@ IMAGE = TensorMap.im2col(0, "u8", (16, 7, 5, 2), (16, 112, 560), (-1, 0), (0, -1
          "sizes must be at most 2^31"),
     ],
 )  # fmt: skip
-def test_what_the_hardware_refuses(m, where, says):
+def test_copies_that_fault_on_hardware_are_rejected(m, where, says):
     with pytest.raises(LayoutError, match=re.escape(says)):
         copy_addresses(m, **where)

@@ -92,7 +92,7 @@ MATRIX = [m for m in mma.FRAGMENT_MOVES if not m.instruction]
 
 
 @every_row("move", MATRIX, ids=str)
-def test_moves_move_what_their_layouts_say(move):
+def test_moves_agree_with_their_layouts(move):
     """The bits that a thread reads at (thread, value) stand where the written side has the same."""
     atom = CopyAtom(move, "b16" if move.shape == "m8n8" else "b8")
     bits, total = atom.dtype.bits, size(atom.layout_ref)
@@ -136,6 +136,6 @@ def test_moves_move_what_their_layouts_say(move):
         (lambda: MmaAtom(None), LayoutError, "got None"),
     ],
 )
-def test_refused(make, error, message):
+def test_wrong_arguments_are_rejected(make, error, message):
     with pytest.raises(error, match=message):
         make()

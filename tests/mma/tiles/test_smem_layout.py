@@ -89,7 +89,7 @@ def tile_at(tiles, crd):
 
 @examples(150)
 @given(laid_out(), st.integers(0, 31))
-def test_a_descriptor_reads_what_was_laid_out(case, rows_of_128):
+def test_a_descriptor_addresses_each_element_of_a_layout(case, rows_of_128):
     """Every tile of the whole, wherever the pattern begins."""
     type_, major, whole, (m, k) = case
     bits, base = dtype(type_).bits, 128 * rows_of_128
@@ -156,7 +156,7 @@ def anything(draw):
 
 @examples(300)
 @given(anything())
-def test_a_layout_is_read_as_it_is_or_refused(case):
+def test_a_layout_has_an_exact_descriptor_or_is_rejected(case):
     swizzle, major, inner = case
     bits = {0: 0, 32: 1, 64: 2, 128: 3}[swizzle]
     tile = ComposedLayout(Swizzle(bits, 3, 3), 0, inner)
@@ -243,6 +243,6 @@ STEP = zipped_divide(F16, (64, 16))[0]
         ),
     ],
 )
-def test_refused(make, error, message):
+def test_wrong_arguments_are_rejected(make, error, message):
     with pytest.raises(error, match=message):
         make()

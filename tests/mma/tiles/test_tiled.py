@@ -105,7 +105,7 @@ def test_every_element_is_owned_alike(case):
 
 @examples(40)
 @given(cut(permuted=False), st.data())
-def test_threads_have_what_the_fragment_says(case, data):
+def test_threads_hold_the_elements_of_the_fragment(case, data):
     """Value v of atom (i, j) of a thread: the atom's place, moved on by whole atoms."""
     tiled, operand, tensor = case
     thread = data.draw(st.sampled_from(threads_of(tiled)))
@@ -159,7 +159,7 @@ def test_a_swizzled_tensor_is_cut_under_its_swizzle():
         assert (Swizzle(3, 3, 3)(offsets(first)) == offsets(second)).all()
 
 
-def test_a_coordinate_tensor_says_where_a_part_lies():
+def test_a_coordinate_tensor_has_the_coordinates_of_a_part():
     part = HALF.thr_slice(Symbol("t")).partition_C(make_identity_tensor((64, 64)))
     row, column = part[1, 1, 2]
     for thread in range(128):
@@ -391,6 +391,6 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
         (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "expected a TiledMma, got MmaAtom"),
     ],
 )
-def test_refused(make, message):
+def test_wrong_arguments_are_rejected(make, message):
     with pytest.raises(LayoutError, match=message):
         make()

@@ -162,7 +162,7 @@ def test_all_cases_are_as_ptxas_has_them():
 
 
 @pytest.mark.parametrize("target", ASYNC.targets)
-def test_the_checker_takes_what_ptxas_does(target):
+def test_the_checker_accepts_what_ptxas_accepts(target):
     """Whole modules: printed, parsed again, and without a problem in the last version."""
     told, at, rows = kept(), ASYNC.targets.index(target), kept().spans()
     last = parse_version(TOP.get(target, ASYNC.last))

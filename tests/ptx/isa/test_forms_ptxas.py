@@ -21,7 +21,7 @@ SOME = [1, pytest.param(3, marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize(("family", "target"), ASKED)
 @pytest.mark.parametrize("times", SOME)
-def test_ptxas_says_so(family: Family, target: str, times: int):
+def test_ptxas_agrees(family: Family, target: str, times: int):
     told, at = Verdicts.load(family), family.targets.index(target)
     numbers = [*Random(target).sample(range(len(told.index)), 100 * times)]
     rows = told.spans()

@@ -87,7 +87,7 @@ def test_meanings_use_the_primitives_that_there_are():
         assert used - {"signature"} <= known, (module, used - known)
 
 
-def test_modifiers_may_stand_in_another_order():
+def test_modifiers_may_be_in_another_order():
     for written, row in [
         ("ld.global.acquire.gpu.b32", "ld.acquire.gpu.global.b32"),
         ("cvt.f32.f64.rn", "cvt.rn.f32.f64"),
@@ -126,7 +126,7 @@ def highest(opcode: str) -> tuple[int, ...]:
         ("cvt.rn.satfinite.e4m3x2.f32", "8.1", "sm_89"),
     ],
 )
-def test_what_forms_need(opcode, ptx, target):
+def test_requirements_of_forms(opcode, ptx, target):
     assert lowest_target(form(opcode).needs()) == (version(ptx), Target.parse(target))
 
 
@@ -144,12 +144,12 @@ def test_what_forms_need(opcode, ptx, target):
         ("ret.u32", r"its forms are ret\[.uni\]"),
     ],
 )
-def test_what_is_not_an_instruction_says_why(opcode, why):
+def test_an_unknown_instruction_has_the_reason(opcode, why):
     with pytest.raises(UnknownInstruction, match=why):
         form(opcode)
 
 
-def test_signatures_are_told_apart_by_vectors_and_predicates():
+def test_signatures_differ_in_vectors_and_predicates():
     lo, hi, d = Register("%r1"), Register("%r2"), Register("%rd1")
     mov = form("mov.b64")
     assert [s.count for s in mov.signature((d, Vector((lo, hi))))] == [0, 2]

@@ -38,7 +38,7 @@ BATCHES += batches("sm_75", turing)
 
 
 @every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=2)
-def test_a_move_does_what_its_row_says(batch):
+def test_a_move_matches_its_row(batch):
     check(batch)
 
 
@@ -63,7 +63,7 @@ def test_the_spelling_without_aligned():
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
-def test_lanes_may_part_by_what_they_loaded(on_step):
+def test_lanes_may_diverge_by_loaded_values(on_step):
     """All have the same operands, and yet different results."""
     text = kernel(f"""wmma.load.c.sync.aligned.row.m8n8k32.global.s32 {{%r10, %r11}}, [%a1];
         mov.u32 %r2, 7; setp.gt.u32 %p0, %r10, 20; @%p0 bra END; mov.u32 %r2, 5;
@@ -88,7 +88,7 @@ MISALIGNED = {
 
 @pytest.mark.parametrize("on_step", STEPPED)
 @pytest.mark.parametrize("what", MISALIGNED)
-def test_what_is_not_aligned_faults(what, on_step):
+def test_a_misaligned_address_faults(what, on_step):
     arch = "sm_100a" if what == "packed" else "sm_90a"
     body = "mad.lo.u32 %r3, %t, 16, 0; mov.u32 %r4, sm; add.u32 %r3, %r3, %r4;"
     body += "cvt.u64.u32 %rd3, %r3; cvta.shared.u64 %rd3, %rd3; mov.u32 %r18, 18;"

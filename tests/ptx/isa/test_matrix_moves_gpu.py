@@ -12,5 +12,5 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.parametrize("batch", batches("sm_90a"), ids=lambda b: str(b[0].move))
-def test_a_move_does_what_its_row_says(batch):
+def test_a_move_matches_its_row(batch):
     check(batch, on_gpu)

@@ -135,7 +135,7 @@ def test_a_vote_before_sync_counts_the_lanes_of_its_branch():
         ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;", "tensor memory is"),
     ],
 )
-def test_what_lies_outside_is_named_with_its_line(text, why):
+def test_an_unsupported_instruction_is_named_with_its_line(text, why):
     machine = Machine("sm_100a")
     machine.load(kernel(f"\n{text}", target="sm_100a"))
     with pytest.raises(UnknownInstruction, match=f"{why} not supported") as caught:
@@ -143,7 +143,7 @@ def test_what_lies_outside_is_named_with_its_line(text, why):
     assert text in str(caught.value) and "did you mean" not in str(caught.value)
 
 
-def test_newer_targets_have_it_no_more():
+def test_newer_targets_no_longer_have_it():
     (error,) = ptx.problems(ptx.parse(kernel("vote.all.pred %p0, %p1;", target="sm_70")))
     assert "vote.all.pred was removed in .version 6.4" in error.message
 

@@ -43,7 +43,7 @@ def lines(opcode: str) -> Iterator[str]:
 
 @every_row("opcode", FORMS, parts=5)
 @every_row(("target", "version"), [("sm_75", "6.3"), ("sm_90a", "8.0"), ("sm_120a", "8.7")])
-def test_ptxas_says_so(target: str, version: str, opcode: str) -> None:
+def test_ptxas_agrees(target: str, version: str, opcode: str) -> None:
     head = f".version {version}\n.target {target}\n.address_size 64\n.entry k(){{ {DECLARATIONS}\n"
     asked = [line for line in lines(opcode) if not LAX.match(line)]
     refused = Judge(str(ptxas()), target, version).errors(asked)

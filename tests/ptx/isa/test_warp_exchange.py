@@ -95,7 +95,7 @@ def test_elect_takes_the_lowest(members):
     assert set(leader) == {lowest} and chosen == [i == lowest for i in range(32)]
 
 
-def test_lanes_that_are_away_take_no_part():
+def test_inactive_lanes_do_not_participate():
     m = Machine()
     m.mask = 0x0000FFFF
     assert run("redux.sync.add.u32", [1] * 32, FULL, machine=m)[0] == 16

@@ -183,7 +183,7 @@ def test_bad(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_nvcc_makes_is_good(name: str) -> None:
+def test_the_checker_accepts_nvccs_output(name: str) -> None:
     assert [str(p) for p in problems(parse(FILES[name]))] == []
 
 

@@ -8,12 +8,12 @@ from ptx_forms.declarations import PASSED, REFUSED, TAKEN, declared, passed
 from tilewright.ptx import parse, problems
 
 
-def test_vectors_and_arrays_where_they_can_be() -> None:
+def test_valid_vectors_and_arrays_are_accepted() -> None:
     for place, words in TAKEN:
         assert not problems(parse(declared(place, words))), (place, words)
 
 
-def test_a_wrong_declaration_is_refused_where_it_stands() -> None:
+def test_an_error_has_the_line_of_a_wrong_declaration() -> None:
     for place, words, says in REFUSED:
         text = declared(place, words)
         (error, *_) = problems(parse(text))
@@ -22,7 +22,7 @@ def test_a_wrong_declaration_is_refused_where_it_stands() -> None:
         assert words in text.split("\n")[error.location.line - 1], (place, words)
 
 
-def test_arguments_agree_with_parameters_as_ptxas_wants_it() -> None:
+def test_arguments_match_parameters_as_in_ptxas() -> None:
     for formal, given, fits in PASSED:
         found = problems(parse(passed(formal, given)))
         assert bool(found) is not fits, (formal, given, found)

@@ -90,7 +90,7 @@ def test_operands(text: str, operand: object) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_token_by_token_gives_what_the_fast_lane_gives(name: str) -> None:
+def test_the_fast_path_agrees_with_the_token_parser(name: str) -> None:
     """A comment inside a statement keeps the fast lane off it."""
     text = SAMPLES[name]
     assert parse(text.replace(";", "/**/;")) == parse(text)
@@ -195,7 +195,7 @@ def test_an_initialiser_of_a_hundred_thousand_entries() -> None:
         ("/* ret;", "5:1", "unterminated comment"),
     ],
 )
-def test_syntax_errors_name_the_place(text: str, where: str, message: str) -> None:
+def test_syntax_errors_have_a_location(text: str, where: str, message: str) -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         parse(f"{HEAD}.entry k() {{\n{text}\n}}", "k.ptx")
     first = str(caught.value).splitlines()[0]
@@ -273,7 +273,7 @@ def test_a_damaged_text_parses_or_is_an_error_of_ours(data: st.DataObject) -> No
         assert parse(print_module(module)) == module
 
 
-def test_what_a_terminal_would_obey_is_not_shown() -> None:
+def test_control_characters_are_not_printed() -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         parse("\x1b[2J\x9bx\t\u202e;")
     lines = str(caught.value).splitlines()

@@ -34,12 +34,12 @@ SAMPLES = {"wild": WILD, **FILES}
 
 @examples(200, suppress_health_check=list(HealthCheck))
 @given(some.modules)
-def test_every_tree_comes_back(module: Module) -> None:
+def test_every_tree_round_trips(module: Module) -> None:
     assert parse(print_module(module)) == module
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_wild_text_comes_back(name: str) -> None:
+def test_corpus_text_round_trips(name: str) -> None:
     module = parse(SAMPLES[name])
     text = print_module(module)
     assert parse(text) == module
@@ -60,12 +60,12 @@ def test_the_text_looks_like_nvcc() -> None:
 
 @pytest.mark.parametrize("use", [check, problems, needs, print_module])
 @pytest.mark.parametrize("given", ["ret;", None, 5, Label("L")], ids=lambda x: type(x).__name__)
-def test_what_is_no_module_is_refused(use, given) -> None:
+def test_anything_but_a_module_is_rejected(use, given) -> None:
     with pytest.raises(PtxError, match=f"expected a ptx.Module, got {type(given).__name__}\n"):
         use(given)
 
 
-def test_what_is_no_node_is_refused() -> None:
+def test_anything_but_a_node_is_rejected() -> None:
     with pytest.raises(PtxError, match=r"expected a node of ptx\.tree .*got int"):
         print_module(Module(items=(5,)))
     with pytest.raises(PtxError, match=r"expected a node of ptx\.tree .*got str"):
