@@ -76,7 +76,7 @@ _ROWS = (
     Operation("not", 1, {"pred": "not.pred", "u32": "not.b32"}),
     Operation("shl", 2, {"u32": "shl.b32"}),
     Operation("shr", 2, {"u32": "shr.u32"}),
-    Operation("bits", 1, {"f32": "mov.b32"}, "u32"),
+    Operation("bits", 1, {"f32": "mov.b32", "s32": "mov.b32"}, "u32"),
     Operation("float_of_bits", 1, {"u32": "mov.b32"}, "f32"),
     Operation("to_f32", 1, {"s32": "cvt.rn.f32.s32", "u32": "cvt.rn.f32.u32"}, "f32"),
     Operation("to_f64", 1, {"f32": "cvt.f64.f32", "s32": "cvt.rn.f64.s32"}, "f64"),

@@ -100,7 +100,7 @@ def compute_type(type_: str) -> str:
     t = dtype(type_)
     if t.kind == "float":
         return "f64" if t.bits == 64 else "f32"
-    if t.name in ("s32", "u32"):
+    if t.name in ("s32", "u32", "pred"):
         return t.name
     return "f32"
 
