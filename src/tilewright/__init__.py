@@ -2,6 +2,8 @@
 
     tilewright.matmul(a, b)      D = α A B + β C, on a GPU or on the virtual machine
     tilewright.plan(…)           which kernel a call runs, and why
+    @tilewright.epilogue         a function of the accumulator that a product computes, too
+    tilewright.gelu(…), …        functions for epilogues, the same of arrays
     @tilewright.kernel           a kernel of your own, traced to PTX
     tilewright.load(file)        kernels that ``tilewright build`` serialized
 
@@ -33,6 +35,54 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .errors import TilewrightError as TilewrightError
     from .gemm import Config as Config
     from .gemm import Problem as Problem
+    from .gemm.epilogue.functions import absolute as absolute
+    from .gemm.epilogue.functions import amax as amax
+    from .gemm.epilogue.functions import clamp as clamp
+    from .gemm.epilogue.functions import copysign as copysign
+    from .gemm.epilogue.functions import dgeglu as dgeglu
+    from .gemm.epilogue.functions import dgelu as dgelu
+    from .gemm.epilogue.functions import dhardsigmoid as dhardsigmoid
+    from .gemm.epilogue.functions import dhardswish as dhardswish
+    from .gemm.epilogue.functions import dleaky_relu as dleaky_relu
+    from .gemm.epilogue.functions import drelu as drelu
+    from .gemm.epilogue.functions import drelu6 as drelu6
+    from .gemm.epilogue.functions import dropout as dropout
+    from .gemm.epilogue.functions import dsigmoid as dsigmoid
+    from .gemm.epilogue.functions import dsilu as dsilu
+    from .gemm.epilogue.functions import dsoftplus as dsoftplus
+    from .gemm.epilogue.functions import dswiglu as dswiglu
+    from .gemm.epilogue.functions import dtanh as dtanh
+    from .gemm.epilogue.functions import erf as erf
+    from .gemm.epilogue.functions import exp as exp
+    from .gemm.epilogue.functions import exp2 as exp2
+    from .gemm.epilogue.functions import fma as fma
+    from .gemm.epilogue.functions import geglu as geglu
+    from .gemm.epilogue.functions import gelu as gelu
+    from .gemm.epilogue.functions import hardsigmoid as hardsigmoid
+    from .gemm.epilogue.functions import hardswish as hardswish
+    from .gemm.epilogue.functions import isnan as isnan
+    from .gemm.epilogue.functions import leaky_relu as leaky_relu
+    from .gemm.epilogue.functions import log as log
+    from .gemm.epilogue.functions import log2 as log2
+    from .gemm.epilogue.functions import max as max
+    from .gemm.epilogue.functions import maximum as maximum
+    from .gemm.epilogue.functions import minimum as minimum
+    from .gemm.epilogue.functions import random_bits as random_bits
+    from .gemm.epilogue.functions import reciprocal as reciprocal
+    from .gemm.epilogue.functions import relu as relu
+    from .gemm.epilogue.functions import relu6 as relu6
+    from .gemm.epilogue.functions import rsqrt as rsqrt
+    from .gemm.epilogue.functions import sigmoid as sigmoid
+    from .gemm.epilogue.functions import sign as sign
+    from .gemm.epilogue.functions import silu as silu
+    from .gemm.epilogue.functions import softplus as softplus
+    from .gemm.epilogue.functions import sqrt as sqrt
+    from .gemm.epilogue.functions import sum as sum
+    from .gemm.epilogue.functions import swiglu as swiglu
+    from .gemm.epilogue.functions import tanh as tanh
+    from .gemm.epilogue.functions import where as where
+    from .gemm.epilogue.tracing import cast as cast
+    from .gemm.epilogue.tracing import epilogue as epilogue
     from .layout import Layout as Layout
     from .layout import Swizzle as Swizzle
     from .run import Plan as Plan
@@ -45,6 +95,15 @@ if TYPE_CHECKING:  # `as` marks what is public
 __all__ = [
     "matmul", "plan", "Plan", "Problem", "Config",
     "kernel", "tensor_map", "load",
+    "epilogue", "cast",
+    "absolute", "clamp", "copysign", "fma", "isnan", "maximum", "minimum", "reciprocal", "rsqrt",
+    "sign", "sqrt", "where",
+    "erf", "exp", "exp2", "log", "log2", "sigmoid", "softplus", "tanh",
+    "geglu", "gelu", "hardsigmoid", "hardswish", "leaky_relu", "relu", "relu6", "silu", "swiglu",
+    "amax", "max", "sum",
+    "dropout", "random_bits",
+    "dgeglu", "dgelu", "dhardsigmoid", "dhardswish", "dleaky_relu", "drelu", "drelu6", "dsigmoid",
+    "dsilu", "dsoftplus", "dswiglu", "dtanh",
     "Layout", "Swizzle", "TilewrightError",
     "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "run", "target", "view",
     "vm",

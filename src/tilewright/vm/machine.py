@@ -34,7 +34,7 @@ from ..errors import (
 from ..lazy_imports import deferred
 from ..target import DEFAULT_DEVICE, Target
 from .codegen.block_code import CompiledKernel
-from .codegen.code_library import Library, Store
+from .codegen.code_library import CodeStore, Library
 from .codegen.gc_pause import uncollected
 from .codegen.loaded_kernel import LoadedKernel
 from .launch.launch_arguments import array_bytes, packed_arguments
@@ -71,7 +71,7 @@ _library_lock = threading.Lock()
 
 
 @lru_cache(maxsize=8)
-def _library(features: str | None, store: Store | Literal[False]) -> Library:
+def _library(features: str | None, store: CodeStore | Literal[False]) -> Library:
     return Library(features, None if store is False else store)
 
 
@@ -109,7 +109,7 @@ class Machine:
         *,
         threads: int | None = None,
         features: str | None = None,
-        store: Store | Literal[False] | None = None,
+        store: CodeStore | Literal[False] | None = None,
         step_limit: int = 0,
         memory: GlobalMemory | None = None,
         checked: bool = False,

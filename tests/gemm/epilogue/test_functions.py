@@ -9,7 +9,7 @@ from epilogue_functions import SEVERAL, UNARY, Array, FunctionRow, graph_of, ope
 from epilogues import hostile, run_elements, same_bits
 from tilewright import errors
 from tilewright.gemm.epilogue import functions
-from tilewright.gemm.epilogue.functions import activations, exponentials, reductions
+from tilewright.gemm.epilogue.functions import activations, exponentials, reduction_outputs
 from tilewright.gemm.epilogue.graph import GraphBuilder
 from tilewright.gemm.epilogue.reference import evaluate
 from tilewright.gemm.epilogue.tracing import TracedReduction, TracedValue
@@ -141,20 +141,20 @@ def test_gelu_names_its_approximations() -> None:
     ("axis", "reduced"), [(None, "bmn"), (-1, "n"), (-2, "m"), ((-1, -2), "mn"), (-3, "b")]
 )
 def test_a_reduction_names_dimensions(axis: object, reduced: str) -> None:
-    got = reductions.sum(value(), axis)
+    got = reduction_outputs.sum(value(), axis)
     assert isinstance(got, TracedReduction)
     assert (got.reduction, got.reduced) == ("sum", reduced)
 
 
 def test_reductions_of_arrays() -> None:
     x = np.array([[1, -5, 2], [3, 4, -1]], np.float32)
-    assert reductions.amax(x) == 5
-    assert reductions.max(x, -1).tolist() == [2, 4]
-    assert reductions.sum(x, -2).tolist() == [4, -1, 1]
-    assert np.isnan(reductions.amax(np.array([1, NAN], np.float32)))
+    assert reduction_outputs.amax(x) == 5
+    assert reduction_outputs.max(x, -1).tolist() == [2, 4]
+    assert reduction_outputs.sum(x, -2).tolist() == [4, -1, 1]
+    assert np.isnan(reduction_outputs.amax(np.array([1, NAN], np.float32)))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -4, (), "n"])
 def test_a_reduction_refuses_other_axes(axis: object) -> None:
     with pytest.raises(errors.EpilogueError, match=r"axis must be -1 \(along rows\)"):
-        reductions.sum(value(), axis)
+        reduction_outputs.sum(value(), axis)

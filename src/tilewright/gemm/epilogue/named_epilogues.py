@@ -16,7 +16,7 @@ from ...errors import EpilogueError
 from .functions import activations, exponentials
 from .tracing import Epilogue, apply, cast
 
-Activation = Callable[[Any], Any]
+Activation = Callable[..., Any]
 OutputType = str | DType | None
 
 

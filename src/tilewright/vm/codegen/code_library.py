@@ -1,7 +1,7 @@
 """Compiled code: parts of the engine, functions of matrix instructions, and regions of kernels.
 
-Compiled code is cached by key: in this process, and in a ``Store`` of bytes (by default the user's
-cache on disk). A key contains the hash of the source, LLVM's version, the host's processor and its
+Compiled code is cached by key: in this process, and in a ``CodeStore`` of bytes (by default the
+user's cache on disk). A key contains the hash of the source, LLVM's version, the host's processor and its
 features. Stored bytes carry a checksum; damaged entries are compiled again.
 
 Object code refers to the functions that it calls by name (``tw_…``); these are loaded first.
@@ -40,7 +40,7 @@ RECENT = 1024  # functions that stay loaded for later machines
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
 
 
-class Store(Protocol):
+class CodeStore(Protocol):
     """A store of compiled code, such as a cache on disk."""
 
     def get(self, kind: str, key: str) -> bytes | None: ...
@@ -51,7 +51,7 @@ class Store(Protocol):
 class Library:
     """The code compiled for one host processor. Safe to use from several threads."""
 
-    def __init__(self, features: str | None = None, store: Store | None = None) -> None:
+    def __init__(self, features: str | None = None, store: CodeStore | None = None) -> None:
         self.jit = Jit(features)
         self.store = store
         self.lock = threading.RLock()

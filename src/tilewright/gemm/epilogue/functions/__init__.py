@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from .gradients import dtanh as dtanh
     from .random_numbers import dropout as dropout
     from .random_numbers import random_bits as random_bits
-    from .reductions import amax as amax
-    from .reductions import max as max
-    from .reductions import sum as sum
+    from .reduction_outputs import amax as amax
+    from .reduction_outputs import max as max
+    from .reduction_outputs import sum as sum
     from .selection import absolute as absolute
     from .selection import clamp as clamp
     from .selection import copysign as copysign

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -23,44 +23,52 @@ from ..reference import compute_type, evaluate
 from ..tracing import TracedReduction, TracedValue, apply, convert
 
 Array = npt.NDArray[Any]
+P = ParamSpec("P")
 _UNCHANGED = ("float32", "int32", "uint32", "bool")
 
 
-def elementwise(function: Callable[..., Any], static: tuple[str, ...] = ()) -> Callable[..., Any]:
+def elementwise(function: Callable[P, Any]) -> Callable[P, Any]:
     """Let a function of traced values take arrays and numbers, too.
 
-    Parameters without a default are values, but those named in ``static``; any other parameter is a
-    value if it is an array. Arrays broadcast. Floats are computed in f32, and so are integers other
-    than s32 and u32.
+    Parameters without a default are values; any other is a value if it is an array. Arrays
+    broadcast. Floats are computed in f32, and so are integers other than s32 and u32.
     """
-    signature = inspect.signature(function)
-    parameters = signature.parameters.values()
-    values = frozenset(p.name for p in parameters if p.default is p.empty) - set(static)
+    return static()(function)
 
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if any(isinstance(x, TracedValue) for x in (*args, *options.values())):
-            return function(*args, **options)
-        arguments = signature.bind(*args, **options).arguments
-        for name, x in arguments.items():
-            if name not in values and isinstance(x, np.generic):
-                arguments[name] = x.item()
-        operands = {n: x for n, x in arguments.items() if _is_value(x, n in values)}
-        if not operands:
-            return function(**arguments)
-        return _evaluated(function, dict(arguments), operands)
 
-    return call
+def static(*names: str) -> Callable[[Callable[P, Any]], Callable[P, Any]]:
+    """``elementwise`` for a function whose parameters of these names are values only if they are
+    arrays.
+    """
+
+    def decorate(function: Callable[P, Any]) -> Callable[P, Any]:
+        signature = inspect.signature(function)
+        parameters = signature.parameters.values()
+        values = {p.name for p in parameters if p.default is p.empty}.difference(names)
+
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> Any:
+            if any(isinstance(x, TracedValue) for x in (*args, *options.values())):
+                return function(*args, **options)
+            return _evaluated(function, signature.bind(*args, **options).arguments, values)
+
+        return call
+
+    return decorate
 
 
 def _is_value(x: Any, required: bool) -> bool:
     return hasattr(x, "__array__") or (required and isinstance(x, Real))
 
 
-def _evaluated(
-    function: Callable[..., Any], arguments: dict[str, Any], operands: dict[str, Any]
-) -> Any:
-    """The function of these operands by NumPy: an array, or a tuple of arrays."""
+def _evaluated(function: Callable[..., Any], arguments: dict[str, Any], values: set[str]) -> Any:
+    """The function of these arguments by NumPy: an array, or a tuple of arrays."""
+    for name, x in arguments.items():
+        if name not in values and isinstance(x, np.generic):
+            arguments[name] = x.item()
+    operands = {n: x for n, x in arguments.items() if _is_value(x, n in values)}
+    if not operands:
+        return function(**arguments)
     builder = GraphBuilder()
     arrays = {name: _operand(x) for name, x in operands.items()}
     for name, array in arrays.items():
@@ -112,7 +120,7 @@ def single(x: Any, function: str) -> Any:
 
 def polynomial(x: TracedValue, coefficients: tuple[float, ...]) -> TracedValue:
     """c₀ + x (c₁ + x (c₂ + …)), an FMA for each coefficient but one."""
-    value: Any = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
+    value = apply("fma", coefficients[-1], x, coefficients[-2])
+    for coefficient in coefficients[-3::-1]:
         value = apply("fma", value, x, coefficient)
     return value

@@ -8,12 +8,11 @@ columns, and a backward kernel computes it again instead of loading it.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ....errors import EpilogueError
 from ..tracing import TracedValue, apply, constant, index
-from .elementwise import elementwise
+from .elementwise import static
 from .selection import where
 
 ROUNDS = 10
@@ -46,7 +45,7 @@ def _raised(word: Any, increment: int) -> Any:
     return (word + increment) & _WORD if isinstance(word, int) else word + increment
 
 
-@partial(elementwise, static=("seed",))
+@static("seed")
 def random_bits(x: Any, seed: Any, offset: Any = 0) -> Any:
     """32 random bits (u32) for each element of D: the first word of Philox4x32-10. 70 operations.
 
@@ -75,15 +74,16 @@ def _unsigned(x: TracedValue) -> TracedValue:
     return apply("bits", x if x.dtype == "s32" else apply("to_s32", x))
 
 
-@partial(elementwise, static=("p", "seed"))
-def dropout(x: Any, p: float, seed: Any, offset: Any = 0) -> Any:
-    """``x / (1 − p)`` with probability 1 − p, else 0. 73 operations, 84 for a seed that is an operand.
+@static("p", "seed")
+def dropout(x: Any, p: Any, seed: Any, offset: Any = 0) -> Any:
+    """``x / (1 − p)`` with probability 1 − p, else 0. 73 operations, 84 for a seed
+    that is an operand.
 
     An element is kept where ``random_bits(x, seed, offset) >= p·2^32``, so the gradient is
     ``dropout(dy, p, seed, offset)`` with the same seed and offset. Raises EpilogueError for a
     probability outside of 0 to 1.
     """
-    if isinstance(p, TracedValue) or not 0 <= p <= 1:
+    if not isinstance(p, float | int) or not 0 <= p <= 1:
         raise EpilogueError(f"p must be a number from 0 to 1, got {p!r:.60}")
     if p == 0:
         return x
