@@ -1,8 +1,8 @@
 """Compiled code: parts of the engine, functions of matrix instructions, and regions of kernels.
 
 Compiled code is cached by key: in this process, and in a ``CodeStore`` of bytes (by default the
-user's cache on disk). A key contains the hash of the source, LLVM's version, the host's processor and its
-features. Stored bytes carry a checksum; damaged entries are compiled again.
+user's cache on disk). A key contains the hash of the source, LLVM's version, the host's processor
+and its features. Stored bytes carry a checksum; damaged entries are compiled again.
 
 Object code refers to the functions that it calls by name (``tw_…``); these are loaded first.
 """
