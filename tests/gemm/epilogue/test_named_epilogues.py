@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright import errors
-from tilewright.gemm.epilogue.functions import amax, fma, gelu, relu, silu, where
+from tilewright.gemm.epilogue.functions import amax, fma, gelu, relu, silu, swiglu, where
 from tilewright.gemm.epilogue.graph import EpilogueGraph, EpilogueInput
 from tilewright.gemm.epilogue.named_epilogues import (
     ACTIVATIONS,
@@ -30,7 +30,7 @@ VARIES = {"alpha": "", "beta": "", "c": "mn", "bias": "n", "residual": "mn"}
 
 def graph(function: Callable[..., Any], **varies: str) -> EpilogueGraph:
     traced = epilogue(function)
-    names = [n for n in VARIES if n in traced.operands]
+    names = [n for n in VARIES if n in traced.parameters]
     inputs = tuple(EpilogueInput(n, "f32", varies.get(n, VARIES[n])) for n in names)
     return traced.trace("f32", inputs)
 
@@ -136,6 +136,13 @@ def same_constants(acc: Any) -> Any:
 ])  # fmt: skip
 def test_a_visitor_tree_is_the_graph_of_a_function(tree: Any, function: Any) -> None:
     assert graph(tree()) == graph(function)
+
+
+def test_a_tree_may_have_two_accumulators() -> None:
+    tree = visitor_tree(Compute(swiglu, Accumulator(), Accumulator(1)))
+    assert tree.parameters == ("acc", "acc1")
+    function = epilogue(lambda gate, up: swiglu(gate, up))
+    assert tree.trace("f32", (), accumulators=2) == function.trace("f32", (), accumulators=2)
 
 
 def test_a_load_may_have_a_default() -> None:

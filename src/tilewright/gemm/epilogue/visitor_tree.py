@@ -33,7 +33,9 @@ class VisitorNode:
 
 @dataclass(frozen=True, eq=False)
 class Accumulator(VisitorNode):
-    """The product's accumulator (Sm90AccFetch)."""
+    """The product's accumulator (Sm90AccFetch); 1 is that of the second matrix B."""
+
+    number: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +92,13 @@ def visitor_tree(root: VisitorNode, *stores: Store) -> Epilogue:
     Raises EpilogueError for nodes of another type and for two outputs of one name.
     """
     nodes = list(_nodes((root, *stores)))
-    loads = {node.name: node for node in nodes if isinstance(node, Load)}
     outputs = [node for node in dict.fromkeys(nodes) if isinstance(node, Store)]
     names = [s.name for s in outputs] + ([] if isinstance(root, Store) else ["d"])
     if len(set(names)) < len(names):
         raise EpilogueError(f"the outputs of a tree must have different names, got {names}")
 
-    def epilogue(acc: Any, **operands: Any) -> Any:
-        visit = _Visit(acc, operands)
+    def epilogue(*accumulators: Any, **operands: Any) -> Any:
+        visit = _Visit(accumulators, operands)
         d = visit.value(root)
         for store in stores:
             visit.value(store)
@@ -106,7 +107,7 @@ def visitor_tree(root: VisitorNode, *stores: Store) -> Epilogue:
         return visit.results if isinstance(root, Store) else {"d": d, **visit.results}
 
     epilogue.__name__ = "visitor_tree"
-    epilogue.__signature__ = _signature(loads)  # type: ignore[attr-defined]
+    epilogue.__signature__ = _signature(nodes)  # type: ignore[attr-defined]
     return Epilogue(epilogue)
 
 
@@ -119,23 +120,24 @@ def _nodes(roots: tuple[Any, ...]) -> Iterator[VisitorNode]:
         yield root
 
 
-def _signature(loads: dict[str, Load]) -> inspect.Signature:
-    """The accumulator, then the operands: those without a default first."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    acc = inspect.Parameter("acc", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    none = inspect.Parameter.empty
+def _signature(nodes: list[VisitorNode]) -> inspect.Signature:
+    """The accumulators, then the operands by name."""
+    kind, none = inspect.Parameter, inspect.Parameter.empty
+    last = max((node.number for node in nodes if isinstance(node, Accumulator)), default=0)
+    names = ["acc", *(f"acc{i}" for i in range(1, last + 1))]
+    loads = {node.name: node.default for node in nodes if isinstance(node, Load)}
     operands = [
-        inspect.Parameter(load.name, kind, default=none if load.default is None else load.default)
-        for load in loads.values()
+        kind(name, kind.KEYWORD_ONLY, default=none if default is None else default)
+        for name, default in loads.items()
     ]
-    return inspect.Signature([acc, *operands])
+    return inspect.Signature([*(kind(n, kind.POSITIONAL_OR_KEYWORD) for n in names), *operands])
 
 
 class _Visit:
     """One evaluation of a tree while it is traced: the values of nodes, and the outputs."""
 
-    def __init__(self, acc: Any, operands: dict[str, Any]) -> None:
-        self.acc, self.operands = acc, operands
+    def __init__(self, accumulators: tuple[Any, ...], operands: dict[str, Any]) -> None:
+        self.accumulators, self.operands = accumulators, operands
         self.values: dict[VisitorNode, Any] = {}
         self.results: dict[str, Any] = {}
 
@@ -148,7 +150,7 @@ class _Visit:
 
     def _evaluated(self, node: VisitorNode) -> Any:
         if isinstance(node, Accumulator):
-            return self.acc
+            return self.accumulators[node.number]
         if isinstance(node, Load):
             return self.operands[node.name]
         if isinstance(node, Store):
