@@ -16,9 +16,9 @@ from ..columns import Column
 from ..config_checks import notation
 from ..problem import Problem
 from . import tma_search_space
+from .schedule_grid import ALL_CLUSTERS, Clusters, schedules
 from .tma_columns import TmaColumns
 from .tma_config import TmaConfig
-from .tma_search_space import ALL_CLUSTERS, Clusters
 
 # (consumers, pingpong); the last takes every tile that is valid, so its error says why none is.
 WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
@@ -72,12 +72,12 @@ class PartialTmaConfig(NamedTuple):
     def candidates(self, problem: Problem, device: DeviceSpec) -> TmaColumns:
         """The candidates that agree; not all fit. Raises ConfigError where a part is invalid."""
         tiles, clusters = self._tiles(problem, device), self._clusters()
-        row, column, split = tma_search_space.schedules(problem, tiles, clusters, device)
+        row, column, split = schedules(problem, tiles, clusters, device)
         if self.split is not None or self.dynamic:
             row, column = row[split == 1], column[split == 1]
             split = np.full(len(row), self.split or 1)
         bm, bn, bk, consumers, pingpong, swap = tiles[:, row]
-        cm, cn, tail = np.array(clusters.columns())[column].T
+        cm, cn, _, tail = np.array(clusters.columns())[column].T
         tail = np.full(len(row), self.tail) if self.split else tail != 0
         group = self.group or tma_search_space.rasterization_group(problem)
         found = TmaColumns(

@@ -1,9 +1,8 @@
 """Search space of kernel ``tma``: the candidates for a problem, as columns.
 
 A catalog, computed once for the traits of a problem and a device, has every tile that may become a
-candidate, with each cluster and kind of split, as many stages as fit, and its costs. For a problem,
-some of these tiles are the rows of a grid whose columns are the schedules: clusters and splits.
-Conditions over the grid select the candidates.
+candidate, with each cluster and kind of split, as many stages as fit, and its costs. For the sizes
+of a problem some of these tiles are selected, and ``schedule_grid`` selects their schedules.
 """
 
 from __future__ import annotations
@@ -17,15 +16,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ...target import DeviceSpec
-from ..columns import Column, tile_count
-from ..config_checks import MAX_SPLIT
+from ..columns import Column
 from ..problem import PROMOTION_K, Problem
 from ..problem_traits import Traits, problem_with, traits
+from .schedule_grid import (
+    ALL_CLUSTERS,
+    CLUSTERS,
+    LARGE_TILE,
+    RESIDENT_CLUSTERS,
+    schedules,
+)
 from .tma_checks import fits
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
 from .tma_cost import TileCosts, tile_costs
-from .tma_geometry import SWIZZLE_BYTES, resident_clusters
+from .tma_geometry import SWIZZLE_BYTES
 
 # (tile M, consumer warpgroups, pingpong): candidates of tile N
 TILES = {
@@ -34,58 +39,28 @@ TILES = {
     (256, 2, False): (128,),
     (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
 }
-CLUSTERS = ((1, 1), (2, 1), (1, 2))
-RESIDENT_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # only where all of them are resident
-LARGE_TILE = 128 * 128  # elements; smaller tiles also try a k-tile of two swizzled rows
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
 MIN_STAGES, MAX_STAGES = 3, 12
 GROUP, GROUP_OF_8_BITS = 8, 16  # rows of tiles per rasterization group
 
-# Columns of the grid. Each of CLUSTERS has six: unsplit; split-K by 2, by half of what fills the
-# device once, by all of that; split-K of the tail wave by 2 and by 3. The others are unsplit.
-_SPLIT, _TAIL = slice(1, 4), slice(4, 6)
-_SCHEDULES = 6
-# Columns of the catalog: the same clusters, but one kind of split each: none, split-K, of the tail.
+# Schedules of the catalog: every cluster with each kind of split: none, split-K, of the tail wave.
 _KINDS_OF_SPLIT = ((1, False), (2, False), (2, True))
-_KINDS = [(cluster, *kind) for cluster in CLUSTERS for kind in _KINDS_OF_SPLIT]
-_KINDS += [(cluster, 1, False) for cluster in RESIDENT_CLUSTERS]
-_KIND_OF_COLUMN = np.array(
-    [3 * i + kind for i in range(len(CLUSTERS)) for kind in (0, 1, 1, 1, 2, 2)]
-    + [3 * len(CLUSTERS) + i for i in range(len(RESIDENT_CLUSTERS))]
-)
-
-
-class Clusters(NamedTuple):
-    """Clusters of the grid. The first ``splittable`` of them have six columns each, the others one:
-    they are for work tiles that are resident all at once. ``any_tile``: small tiles, too, may use
-    a cluster that does not cover D along M or N.
-    """
-
-    m: Column
-    n: Column
-    splittable: int
-    any_tile: bool = False
-
-    def columns(self) -> list[tuple[int, int, bool]]:
-        """(M, N, whether the split is of the tail wave) of each column of the grid."""
-        pairs = list(zip(self.m.tolist(), self.n.tolist(), strict=True))
-        split = [(*pair, tail) for pair in pairs[: self.splittable] for tail in _IS_TAIL]
-        return split + [(*pair, False) for pair in pairs[self.splittable :]]
-
-
-_IS_TAIL = (False, False, False, False, True, True)
-ALL_CLUSTERS = Clusters(
-    np.array([m for m, _ in CLUSTERS + RESIDENT_CLUSTERS]),
-    np.array([n for _, n in CLUSTERS + RESIDENT_CLUSTERS]),
-    len(CLUSTERS),
+_SCHEDULES = [(cluster, *kind) for cluster in CLUSTERS for kind in _KINDS_OF_SPLIT]
+_SCHEDULES += [(cluster, 1, False) for cluster in RESIDENT_CLUSTERS]
+# The schedule of each column of the grid.
+_SCHEDULE_OF_COLUMN = np.array(
+    [
+        _SCHEDULES.index(((m, n), 2 if is_split else 1, tail))
+        for m, n, is_split, tail in ALL_CLUSTERS.columns()
+    ]
 )
 
 _Warpgroups = tuple[int, int, bool, bool]  # tile M, consumer warpgroups, pingpong; and swap
 
 
 class _Catalog(NamedTuple):
-    """Tiles with all kinds of schedule; ``configs``, ``costs`` and ``fits`` have len(_KINDS) rows
-    for each tile.
+    """Tiles with all schedules; ``configs``, ``costs`` and ``fits`` have len(_SCHEDULES) rows for
+    each tile.
     """
 
     indices: dict[_Warpgroups, dict[int, list[int]]]  # by tile N, with one or two k-tiles
@@ -100,7 +75,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
     catalog = _catalog(traits(relayout_problem(problem)), device)
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
     row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
-    index = tiles[row] * len(_KINDS) + _KIND_OF_COLUMN[column]
+    index = tiles[row] * len(_SCHEDULES) + _SCHEDULE_OF_COLUMN[column]
     fitting = catalog.fits[index]
     index = index[fitting]
     configs = replace(catalog.configs.take(index), split=split[fitting])
@@ -129,11 +104,11 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
 
 
 def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
-    """Each tile with each kind of schedule."""
-    bm, bn, bk, consumers, pingpong, swap = np.repeat(np.array(tiles), len(_KINDS), axis=0).T
+    """Each tile with each schedule."""
+    bm, bn, bk, consumers, pingpong, swap = np.repeat(np.array(tiles), len(_SCHEDULES), axis=0).T
     rows = len(bm)
     (cm, cn), split, tail = (
-        np.tile(np.array(column).T, len(tiles)) for column in zip(*_KINDS, strict=True)
+        np.tile(np.array(column).T, len(tiles)) for column in zip(*_SCHEDULES, strict=True)
     )
     group = np.full(rows, rasterization_group(problem))
     stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
@@ -192,44 +167,3 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
         if low <= bn <= high:
             found[bn] = None
     return found
-
-
-def schedules(
-    problem: Problem, tiles: Column, clusters: Clusters, device: DeviceSpec
-) -> tuple[Column, Column, Column]:
-    """Rows and columns in the grid of tiles and schedules, row by row, and the split of each."""
-    bm, bn, bk, _, _, swap = tiles[:, :, None]
-    down = -(-np.where(swap, problem.n, problem.m) // bm)
-    across = -(-np.where(swap, problem.m, problem.n) // bn)
-    few, (all_m, all_n) = clusters.splittable, clusters[:2]
-    work_tiles = tile_count(problem, -(-down // all_m), -(-across // all_n))
-    resident = resident_clusters(all_m * all_n, device)
-    split, valid = _splits(work_tiles[:, :few, None], resident[:few, None])
-    valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
-    if not clusters.any_tile:
-        # Clusters of small tiles only where one covers D along M or N, so that each operand tile on
-        # the other side is read once.
-        cm, cn = all_m[:few], all_n[:few]
-        covered = np.where(cm > 1, down == cm, across == cn)
-        valid &= ((bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered)[:, :, None]
-    cm, cn = all_m[few:], all_n[few:]
-    more = (cm <= down) & (cn <= across) & (work_tiles[:, few:] <= resident[few:])
-    row, column = np.nonzero(np.hstack((valid.reshape(tiles.shape[1], -1), more)))
-    splits = np.hstack((split.reshape(tiles.shape[1], -1), np.ones(more.shape, np.int64)))
-    return row, column, splits[row, column]
-
-
-def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:
-    """The split of each schedule in the grid (tile, cluster, schedule), and whether its parts are
-    all resident at once: of all tiles, or of those in the tail wave.
-    """
-    full = resident // np.maximum(work_tiles, 1)
-    shape = *work_tiles.shape[:2], _SCHEDULES
-    split, valid = np.ones(shape, np.int64), np.ones(shape, bool)
-    split[:, :, 1], split[:, :, 2:3], split[:, :, 3:4] = 2, full // 2, full
-    split[:, :, _TAIL] = 2, 3
-    valid[:, :, _SPLIT] = work_tiles * split[:, :, _SPLIT] <= resident
-    valid[:, :, 2:4] &= split[:, :, 2:4] > 2
-    tail = work_tiles % resident * split[:, :, _TAIL] <= resident
-    valid[:, :, _TAIL] = tail & (work_tiles > resident)
-    return split, valid

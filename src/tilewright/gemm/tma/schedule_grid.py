@@ -1,0 +1,92 @@
+"""Schedules of kernel ``tma`` for a problem: a grid of tiles and of (cluster, split).
+
+The rows of the grid are tiles. Its columns are clusters, and for most clusters six kinds of split:
+unsplit; split-K by 2, by half of what fills the device once, by all of that; split-K of the tail
+wave by 2 and by 3. Conditions over the whole grid select the candidates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...target import DeviceSpec
+from ..columns import Column, tile_count
+from ..config_checks import MAX_SPLIT
+from ..problem import Problem
+from .tma_geometry import resident_clusters
+
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
+RESIDENT_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # only where all of them are resident
+LARGE_TILE = 128 * 128  # elements
+
+_SPLIT, _TAIL, _KINDS = slice(1, 4), slice(4, 6), 6  # columns of a cluster
+
+
+class Clusters(NamedTuple):
+    """Clusters of the grid. The first ``splittable`` of them have six columns each, the others one:
+    those are candidates only where all work tiles are resident at once. ``any_tile``: small tiles
+    may also use a cluster that does not cover D along M or N.
+    """
+
+    m: Column
+    n: Column
+    splittable: int
+    any_tile: bool = False
+
+    def columns(self) -> list[tuple[int, int, bool, bool]]:
+        """(M, N, whether it is split along K, whether only in the tail wave) of each column."""
+        found = []
+        for i, pair in enumerate(zip(self.m.tolist(), self.n.tolist(), strict=True)):
+            for kind in range(_KINDS if i < self.splittable else 1):
+                found.append((*pair, kind > 0, kind in range(_KINDS)[_TAIL]))
+        return found
+
+
+ALL_CLUSTERS = Clusters(
+    np.array([m for m, _ in CLUSTERS + RESIDENT_CLUSTERS]),
+    np.array([n for _, n in CLUSTERS + RESIDENT_CLUSTERS]),
+    len(CLUSTERS),
+)
+
+
+def schedules(
+    problem: Problem, tiles: Column, clusters: Clusters, device: DeviceSpec
+) -> tuple[Column, Column, Column]:
+    """Rows and columns in the grid of tiles and schedules, row by row, and the split of each."""
+    bm, bn, bk, _, _, swap = tiles[:, :, None]
+    down = -(-np.where(swap, problem.n, problem.m) // bm)
+    across = -(-np.where(swap, problem.m, problem.n) // bn)
+    count, (all_m, all_n) = clusters.splittable, clusters[:2]
+    work_tiles = tile_count(problem, -(-down // all_m), -(-across // all_n))
+    resident = resident_clusters(all_m * all_n, device)
+    split, valid = _splits(work_tiles[:, :count, None], resident[:count, None])
+    valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
+    if not clusters.any_tile:
+        # Clusters of small tiles only where one covers D along M or N, so that each operand tile on
+        # the other side is read once.
+        cm, cn = all_m[:count], all_n[:count]
+        covered = np.where(cm > 1, down == cm, across == cn)
+        valid &= ((bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered)[:, :, None]
+    cm, cn = all_m[count:], all_n[count:]
+    more = (cm <= down) & (cn <= across) & (work_tiles[:, count:] <= resident[count:])
+    row, column = np.nonzero(np.hstack((valid.reshape(tiles.shape[1], -1), more)))
+    splits = np.hstack((split.reshape(tiles.shape[1], -1), np.ones(more.shape, np.int64)))
+    return row, column, splits[row, column]
+
+
+def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:
+    """The split in each cell of the grid (tile, cluster, kind of split), and whether all CTAs that
+    work on split tiles are resident at once.
+    """
+    full = resident // np.maximum(work_tiles, 1)
+    shape = *work_tiles.shape[:2], _KINDS
+    split, valid = np.ones(shape, np.int64), np.ones(shape, bool)
+    split[:, :, 1], split[:, :, 2:3], split[:, :, 3:4] = 2, full // 2, full
+    split[:, :, _TAIL] = 2, 3
+    valid[:, :, _SPLIT] = work_tiles * split[:, :, _SPLIT] <= resident
+    valid[:, :, 2:4] &= split[:, :, 2:4] > 2
+    tail = work_tiles % resident * split[:, :, _TAIL] <= resident
+    valid[:, :, _TAIL] = tail & (work_tiles > resident)
+    return split, valid
