@@ -20,7 +20,7 @@ import torch
 
 from tilewright import cuda
 from tilewright.run import device
-from tilewright.run.call.relayout import RelayoutSpec, prepare
+from tilewright.run.relayout.relayout import RelayoutSpec, prepare
 
 TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 KINDS = ("lines", "back", "transposed", "strided", "two")

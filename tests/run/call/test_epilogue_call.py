@@ -272,3 +272,16 @@ def test_an_epilogue_of_f64() -> None:
     a, b, bias = random((40, 24), "f64"), random((24, 33), "f64"), random((33,), "f64")
     got = tilewright.matmul(a, b, epilogue=lambda acc, x: acc * 2.0 + x, x=bias, device="vm")
     assert np.array_equal(got, tilewright.matmul(a, b, device="vm") * 2 + bias)
+
+
+def test_a_plan_shows_and_runs_the_epilogue() -> None:
+    a, bias = random((64, 64), "f16"), random((64,), "f32")
+    plan = tilewright.plan(a, a, epilogue=reductions, bias=bias, device="vm")
+    shown = plan.explain()
+    assert "epilogue   %2 = add.f32(acc, bias[n])" in shown
+    assert "amax = max over b, m, n of" in shown and "operands: bias f32 [n]" in shown
+    got = plan.run(a, a, bias=bias)
+    wanted = tilewright.matmul(a, a, epilogue=reductions, bias=bias, device="vm")
+    assert all(np.array_equal(got[name], wanted[name]) for name in wanted)
+    with pytest.raises(ProblemError, match="takes two arrays"):
+        tilewright.plan(64, 64, 64, epilogue=reductions)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.run import device
-from tilewright.run.call.relayout import RelayoutSpec, prepare
+from tilewright.run.relayout.relayout import RelayoutSpec, prepare
 
 POISON = 0xA5
 RNG = np.random.default_rng(1)

@@ -24,8 +24,10 @@ from ..devices.array_placement import device_for_arrays
 from ..devices.device import device as device_by_name
 from ..devices.device_protocol import ExecutionDevice
 from ..tuning.tuning_result import TuningResult
+from .epilogue_call import epilogue_matmul
+from .epilogue_request import EpilogueArguments, request_with_epilogue
 from .fast_path import FastCall
-from .matmul import MatmulArguments, MatmulOptions, prepare, slow_call
+from .matmul import MatmulArguments, MatmulOptions, epilogue_arguments, prepare, slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
 from .plan_report import explain
 from .prepared_call import PreparedCall, prepare_call
@@ -62,11 +64,12 @@ class Plan:
     request: Request | None = field(default=None, repr=False, compare=False)
     tuning_result: TuningResult | None = field(default=None, repr=False, compare=False)
     original_problem: gemm.Problem | None = field(default=None, repr=False, compare=False)
+    epilogue: Any = field(default=None, repr=False, compare=False)
     _last: _LastCall = field(default_factory=_LastCall, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, prepared: PreparedCall, config: Any) -> Plan:
-        """The plan of a prepared call; ``config`` is what the caller passed."""
+    def of(cls, prepared: PreparedCall, config: Any, epilogue: Any = None) -> Plan:
+        """The plan of a prepared call; ``config`` and ``epilogue`` are what the caller passed."""
         return cls(
             prepared.problem,
             prepared.config,
@@ -76,6 +79,7 @@ class Plan:
             prepared.request,
             prepared.tuning_result,
             prepared.original_problem,
+            epilogue,
         )
 
     def _options(self, out_dtype: Any = None) -> MatmulOptions:
@@ -99,13 +103,17 @@ class Plan:
             return None
 
     def run(
-        self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any = None
-    ) -> Any:
-        """``matmul`` with this plan's kernel.
+        self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any = None,
+        **operands: Any,
+    ) -> Any:  # fmt: skip
+        """``matmul`` with this plan's kernel; ``operands``: those of its epilogue.
 
         Raises ProblemError if the arrays pose another problem, by sizes, layouts, types or
         alignment.
         """
+        if self.epilogue is not None or operands:
+            passed = epilogue_arguments(self.epilogue, c, alpha, beta, operands)
+            return epilogue_matmul(a, b, passed, self._options(), out)
         fast_call = self._last.fast_call
         if fast_call is not None:
             result = fast_call(a, b, c, out, alpha, beta)
@@ -149,15 +157,20 @@ def plan(
     fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
+    epilogue: Any = None,
+    **operands: Any,
 ) -> Plan:
     """The plan for ``plan(m, n, k)`` or for arrays, ``plan(a, b)``; nothing runs.
 
     With sizes, ``dtype`` is the inputs' type (default f16; ``"e4m3,e5m2"`` for two types;
     ``"tf32"`` is f32 with that precision) and ``layout`` is BLAS's name of A's and B's layouts
     (``t``: row-major, ``n``: column-major; default ``tt``). ``batch`` is the number of products,
-    and ``c=True`` adds a C. With arrays, these follow from the arrays. The other arguments and the
-    errors are those of ``matmul``.
+    and ``c=True`` adds a C. With arrays, these follow from the arrays. ``epilogue`` and its
+    operands need arrays. The other arguments and the errors are those of ``matmul``.
     """
+    if epilogue is not None or operands:
+        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+        return _plan_with_epilogue(what, options, out, epilogue, operands)
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
         request = _request_of_sizes(
@@ -176,6 +189,17 @@ def plan(
         types = ", ".join(type(x).__name__ for x in what) or "nothing"
         raise ProblemError(f"plan takes three sizes or two arrays, got {types}")
     return Plan.of(prepare_call(request, on, config), config)
+
+
+def _plan_with_epilogue(
+    what: tuple[Any, ...], options: MatmulOptions, out: Any, epilogue: Any, operands: Any
+) -> Plan:
+    if len(what) != 2:
+        raise ProblemError(f"plan with an epilogue takes two arrays, got {len(what)} arguments")
+    arguments = EpilogueArguments(epilogue, {}, operands)
+    requested = request_with_epilogue(*what, arguments, options, out)
+    on = device_for_arrays(requested.device, options.device)
+    return Plan.of(prepare_call(requested.request, on, options.config), options.config, epilogue)
 
 
 def _request_of_sizes(

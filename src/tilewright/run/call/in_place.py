@@ -18,9 +18,10 @@ from .matrix_layout import MAX_ALIGN, OperandLayout, OperandViews, padded_leadin
 from .prepared_call import Addresses, PreparedCall
 
 if TYPE_CHECKING:
-    from . import relayout, tf32x3
+    from ..relayout import relayout, tf32x3
 else:
-    relayout, tf32x3 = deferred(".relayout", __package__), deferred(".tf32x3", __package__)
+    relayout = deferred("..relayout.relayout", __package__)
+    tf32x3 = deferred("..relayout.tf32x3", __package__)
 
 
 def launch_in_place(

@@ -8,6 +8,7 @@ are staged in the device's memory. A repeated call takes the fast path (``fast_p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,9 +30,10 @@ from .request import check_output_overlap, common_device, make_request
 from .staging import StagedCall
 
 if TYPE_CHECKING:
-    from . import epilogue_call
+    from . import epilogue_call, epilogue_request
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
+    epilogue_request = deferred(".epilogue_request", __package__)
 
 _fast_calls = CallCache()
 
@@ -114,9 +116,9 @@ def matmul(
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:
-        factors = {"c": (c, None), "alpha": (alpha, 1.0), "beta": (beta, 0.0)}
+        arguments = epilogue_arguments(epilogue, c, alpha, beta, operands)
         options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-        return epilogue_call.epilogue_matmul(a, b, epilogue, factors, operands, options, out)
+        return epilogue_call.epilogue_matmul(a, b, arguments, options, out)
     try:
         key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
         candidates = _fast_calls.by_key.get(key, ())
@@ -131,6 +133,14 @@ def matmul(
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)
     return result
+
+
+def epilogue_arguments(
+    epilogue: Any, c: Any, alpha: Any, beta: Any, operands: Mapping[str, Any]
+) -> epilogue_request.EpilogueArguments:
+    """The arguments of a call that concern its epilogue."""
+    factors = {"c": (c, None), "alpha": (alpha, 1.0), "beta": (beta, 0.0)}
+    return epilogue_request.EpilogueArguments(epilogue, factors, operands)
 
 
 def slow_call(

@@ -41,7 +41,7 @@ class PlanFacts(Protocol):
 
 def explain(plan: PlanFacts) -> str:
     """The report as text."""
-    sections = (_problem, _kernel, _waves, _roofline, _reason)
+    sections = (_problem, _epilogue, _kernel, _waves, _roofline, _reason)
     width = 11
     lines = []
     for section in sections:
@@ -65,6 +65,23 @@ def _problem(plan: PlanFacts) -> Lines:
         ("", f"{_si(p.flops)}flop, at least {_si(p.bytes)}B of memory traffic; {orders}"),
         ("", f"alignment: {alignments}"),
     ]
+
+
+def _epilogue(plan: PlanFacts) -> Lines:
+    """The epilogue function as a list of operations, and its operands."""
+    bound = plan.problem.epilogue
+    if bound is None:
+        return []
+    lines = bound.graph.text().splitlines()
+    found = [("epilogue" * (i == 0), line) for i, line in enumerate(lines)]
+    inputs = ", ".join(
+        f"{x.name} {x.type} [{', '.join(x.varies)}]" if x.varies else f"{x.name} (scalar)"
+        for x in bound.graph.inputs
+    )
+    operations = sum(bool(node.args) for node in bound.graph.nodes)
+    outputs = _count(len(bound.graph.outputs), "output")
+    found.append(("", f"{_count(operations, 'operation')} per element, {outputs}"))
+    return found + ([("", f"operands: {inputs}")] if inputs else [])
 
 
 def _order(row_major: bool) -> str:

@@ -18,9 +18,9 @@ from .matrix_layout import OperandLayout, OperandViews
 from .prepared_call import Addresses, PreparedCall
 
 if TYPE_CHECKING:
-    from . import tf32x3
+    from ..relayout import tf32x3
 else:
-    tf32x3 = deferred(".tf32x3", __package__)
+    tf32x3 = deferred("..relayout.tf32x3", __package__)
 
 
 class StagedCall:

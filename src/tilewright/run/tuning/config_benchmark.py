@@ -19,7 +19,6 @@ import numpy.typing as npt
 from ... import cuda, dtypes, gemm
 from ...errors import DeviceError
 from ..arrays.array_view import ArrayView
-from ..call import relayout
 from ..call.alpha_beta import ScaleFactor
 from ..call.in_place import relayout_spec
 from ..call.matrix_layout import (
@@ -33,6 +32,7 @@ from ..call.prepared_call import Addresses, PreparedCall
 from ..call.request import Request
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice, device_allocations
+from ..relayout import relayout
 
 Array = npt.NDArray[Any]
 Work = Callable[[int], object]  # starts work on the stream whose handle it is given

@@ -14,7 +14,7 @@ import tilewright
 from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright.errors import ProblemError
-from tilewright.run.call.tf32x3 import TF32_BITS, split_on_host
+from tilewright.run.relayout.tf32x3 import TF32_BITS, split_on_host
 
 pytestmark = pytest.mark.vm
 

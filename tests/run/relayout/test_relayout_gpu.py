@@ -7,7 +7,7 @@ import pytest
 
 from gemm_cases.copied import RNG, SIZES, Place, aligned, check
 from tilewright.run import device
-from tilewright.run.call.relayout import RelayoutSpec, prepare
+from tilewright.run.relayout.relayout import RelayoutSpec, prepare
 
 pytestmark = pytest.mark.gpu
 

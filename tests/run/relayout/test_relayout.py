@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from examples import examples
 from gemm_cases.copied import SIZES, Place, aligned, check, padded_to
 from tilewright.run import device
-from tilewright.run.call.relayout import RelayoutSpec, prepare
+from tilewright.run.relayout.relayout import RelayoutSpec, prepare
 
 pytestmark = pytest.mark.vm
 
@@ -75,7 +75,7 @@ def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
 )
 def test_a_small_grid_goes_round(columns: int, strides: Any, monkeypatch: Any) -> None:
     for name in ("_MAX_GRID_Y", "_MAX_GRID_Z"):
-        monkeypatch.setattr(f"tilewright.run.call.relayout.{name}", 1)
+        monkeypatch.setattr(f"tilewright.run.relayout.relayout.{name}", 1)
     shape = (3, 23, columns)
     check((Place(shape, strides, 1, 1), aligned(shape, 1)), padded=True)
 

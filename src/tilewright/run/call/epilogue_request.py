@@ -1,0 +1,264 @@
+"""The request of a call with an epilogue function: operands classified, the function traced.
+
+An operand is static (None, a bool, text: the function sees it), a scalar (a number or one element)
+or an array that broadcasts to D. Arrays on a GPU are read where they are, with any strides; arrays
+on the CPU are uploaded without the dimensions along which they do not vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DeviceError, EpilogueError
+from ...gemm.epilogue.graph import EpilogueGraph, EpilogueInput
+from ...gemm.epilogue.tracing import Epilogue, epilogue
+from ...gemm.problem import accumulator_type_of
+from ..arrays import array_view
+from ..arrays.array_view import ArrayView
+from .alpha_beta import ScaleFactor, scale_factor
+from .matrix_layout import MAX_ALIGN, signature_of
+from .request import (
+    EpilogueRequest,
+    OperandSignature,
+    Request,
+    check_request,
+    common_device,
+    default_result,
+    format_name,
+    make_request,
+)
+
+INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
+ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
+Strides3 = tuple[int, int, int]  # along M, N and the batch
+
+
+class ArrayOperand(NamedTuple):
+    """An input that varies: its view, the dimensions along which it does, and its strides."""
+
+    view: ArrayView
+    varies: str
+    strides: Strides3
+
+
+class Operands(NamedTuple):
+    """The operands of a call, by name."""
+
+    static: dict[str, Any]
+    scalars: dict[str, ScaleFactor]
+    arrays: dict[str, ArrayOperand]
+
+
+class EpilogueArguments(NamedTuple):
+    """What a call passes besides A, B and ``out``: the function, ``factors`` (c, α and β, each with
+    its default) and ``operands`` by name.
+    """
+
+    function: Any
+    factors: Mapping[str, tuple[Any, Any]]
+    operands: Mapping[str, Any]
+
+
+class RequestedEpilogue(NamedTuple):
+    """A request with its arrays, on ``device``. ``b2``: the second matrix B, or None."""
+
+    request: Request
+    graph: EpilogueGraph
+    a: ArrayView
+    b: ArrayView
+    b2: ArrayView | None
+    operands: Operands
+    device: str
+
+    @property
+    def inputs(self) -> list[ArrayOperand | None]:
+        """The array operands in the graph's order, None for scalars."""
+        return [self.operands.arrays.get(source.name) for source in self.graph.inputs]
+
+    @property
+    def scales(self) -> tuple[ScaleFactor, ...]:
+        """α and β, which have no effect, then the scalars in the graph's order."""
+        scalars = (i.name for i in self.graph.inputs if not i.varies)
+        return (ONE, ZERO, *(self.operands.scalars[name] for name in scalars))
+
+
+def request_with_epilogue(
+    a: Any, b: Any, arguments: EpilogueArguments, options: Any, out: Any
+) -> RequestedEpilogue:
+    """The request of ``matmul`` with an epilogue; ``b`` may be two matrices. ``options``:
+    ``matmul.MatmulOptions``.
+
+    Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
+    """
+    if arguments.function is None:
+        unexpected = ", ".join(arguments.operands)
+        what = f"matmul() got unexpected arguments {unexpected}"
+        raise TypeError(f"{what}; operands need an epilogue")
+    function = epilogue(arguments.function)
+    b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
+    accumulators = 1 if b2 is None else 2
+    names = function.parameters[accumulators:]
+    given = _with_factors(function, names, arguments.factors, arguments.operands)
+    va, vb, vout, vb2 = (
+        array_view.view(a),
+        array_view.view(b),
+        _view_or_none(out),
+        _view_or_none(b2),
+    )
+    where = common_device(va, vb, vb2, vout)
+    plain = make_request(va, vb, None, vout, None, False, options.precision, options.fast_accum)
+    plain = plain._replace(b2=None if vb2 is None else signature_of(vb2))
+    accumulator = accumulator_type_of(plain.mma_dtypes[0])
+    probe = plain._replace(dtype=default_result(va.dtype), out=None)
+    check_request(probe)
+    operands = _classified(names, function, given, probe, where)
+    types = accumulator, va.dtype
+    graph = _traced(function, operands, types, accumulators, options, vout)
+    request = _request(plain, graph, operands, where)
+    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where)
+
+
+def _view_or_none(array: Any) -> ArrayView | None:
+    return None if array is None else array_view.view(array)
+
+
+def _with_factors(
+    function: Epilogue,
+    names: tuple[str, ...],
+    factors: Mapping[str, tuple[Any, Any]],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The operands, and those of c, α and β that the function names."""
+    operands = dict(given)
+    for name, (value, default) in factors.items():
+        if name in names:
+            if value is not default or name not in function.defaults:
+                operands[name] = value
+        elif value is not default and not (isinstance(value, float | int) and value == default):
+            raise EpilogueError(
+                f"{name} is given, and {function} has no operand of this name",
+                hint=f"add a parameter {name} to the function",
+            )
+    return operands
+
+
+def _classified(
+    names: tuple[str, ...],
+    function: Epilogue,
+    given: Mapping[str, Any],
+    request: Request,
+    where: str,
+) -> Operands:
+    """The operands by kind."""
+    operands = Operands({}, {}, {})
+    shape = (prod(request.batch), *request.mnk[:2])
+    for name, value in _named(names, function, given).items():
+        if value is None or isinstance(value, bool | str):
+            operands.static[name] = value
+        elif not array_view.is_array(value) or isinstance(value, np.generic):
+            operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
+        else:
+            view = array_view.view(value)
+            if prod(view.shape) == 1:
+                operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
+            else:
+                operands.arrays[name] = _array_operand(name, view, shape, request, where)
+    return operands
+
+
+def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands by name; those left out have their defaults."""
+    for name in given:
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise EpilogueError(f"{function} has no operand {name}; its operands are {known}")
+    missing = [name for name in names if name not in given and name not in function.defaults]
+    if missing:
+        raise EpilogueError(f"{function} needs the operand {missing[0]}, which is not given")
+    return {name: given[name] for name in names if name in given}
+
+
+def _array_operand(
+    name: str, view: ArrayView, shape: tuple[int, int, int], request: Request, where: str
+) -> ArrayOperand:
+    """An array that broadcasts to D, whose shape is (batch, M, N)."""
+    if view.device != where:
+        raise DeviceError(f"{name} must be on {where}, where the matrices are, got {view.device}")
+    if view.dtype not in INPUT_TYPES or (view.dtype == "f64") != (request.scale_dtype == "f64"):
+        allowed = "f64" if request.scale_dtype == "f64" else ", ".join(INPUT_TYPES[:-1])
+        raise EpilogueError(f"{name} must be one of {allowed}, got {view.dtype}")
+    rank = len(request.output_shape)
+    sizes = (1,) * (rank - len(view.shape)) + view.shape
+    target = shape[-rank:]
+    fits = len(sizes) == rank and all(s in (1, t) for s, t in zip(sizes, target, strict=True))
+    if not fits:
+        shown = "×".join(map(str, target))
+        hint = f"a value per row has shape ({shape[1]}, 1)" if view.shape == (shape[1],) else ""
+        raise EpilogueError(
+            f"{name} must broadcast to D, {shown}, got shape {view.shape}", hint=hint
+        )
+    if view.address % view.itemsize:
+        raise EpilogueError(f"{name} must be aligned to its elements, got {view.address:#x}")
+    strides = (0,) * (rank - len(view.shape)) + view.strides
+    kept = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
+    varies = "".join(d for d, size in zip("bmn"[-rank:], sizes, strict=True) if size > 1)
+    return ArrayOperand(view, varies, (kept[-2], kept[-1], kept[0] if rank == 3 else 0))
+
+
+def _traced(
+    function: Epilogue,
+    operands: Operands,
+    types: tuple[str, str],
+    accumulators: int,
+    options: Any,
+    out: ArrayView | None,
+) -> EpilogueGraph:
+    """The graph. D has ``out_dtype`` or the type of ``out``; else the type it is cast to, else the
+    inputs' default. ``types``: of the accumulator and of A.
+    """
+    accumulator, a = types
+    scalar = "f64" if accumulator == "f64" else "f32"
+    inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
+    inputs += [EpilogueInput(n, x.view.dtype, x.varies) for n, x in operands.arrays.items()]
+    default = default_result(a) if accumulator != "s32" else "f32"
+    name, asked = "out_dtype", None
+    if options.out_dtype is not None:
+        asked = format_name(options.out_dtype)
+    elif out is not None:
+        name, asked = "out", out.dtype
+    static = tuple(sorted(operands.static.items()))
+    graph = function.trace(accumulator, tuple(inputs), static, asked or default, accumulators)
+    if asked is not None and graph.d.type != asked:
+        raise EpilogueError(f"{function} returns D as {graph.d.type}, got {name} of {asked}")
+    return graph
+
+
+def _request(plain: Request, graph: EpilogueGraph, operands: Operands, where: str) -> Request:
+    """The request with the signatures of all arrays of the epilogue."""
+    m, n = plain.mnk[:2]
+    signatures: list[OperandSignature | None] = []
+    for source in graph.inputs:
+        operand = operands.arrays.get(source.name)
+        signatures.append(operand and _signature(operand, m, n, where))
+    row_major = (n, 1, m * n if plain.batch else 0)
+    signatures += [OperandSignature(o.type, row_major) for o in graph.tensors[1:]]
+    epilogue_request = EpilogueRequest(graph, tuple(signatures))
+    return plain._replace(dtype=graph.d.type, epilogue=epilogue_request)
+
+
+def _signature(operand: ArrayOperand, m: int, n: int, where: str) -> OperandSignature:
+    if where != "cpu":
+        misalignment = operand.view.address % MAX_ALIGN
+        return OperandSignature(operand.view.dtype, operand.strides, misalignment)
+    columns = n if "n" in operand.varies else 1
+    rows = m if "m" in operand.varies else 1
+    strides = (
+        columns if "m" in operand.varies else 0,
+        1 if "n" in operand.varies else 0,
+        rows * columns if "b" in operand.varies else 0,
+    )
+    return OperandSignature(operand.view.dtype, strides)
