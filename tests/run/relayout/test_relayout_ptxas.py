@@ -6,8 +6,8 @@ import pytest
 
 from ptxas import assemble, ptxas
 from tilewright.builder import Traced
-from tilewright.run.call import transpose_kernel
 from tilewright.run.relayout import relayout_kernels as kernels
+from tilewright.run.relayout import transpose_kernel
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
