@@ -114,5 +114,5 @@ def test_a_document_is_whole() -> None:
 
 
 def test_misuse() -> None:
-    with pytest.raises(LayoutError, match="a layout, atom, TiledMma or TiledCopy is drawn"):
+    with pytest.raises(LayoutError, match="expected a layout, atom, TiledMma or TiledCopy, got"):
         latex(HALF)

@@ -161,11 +161,11 @@ def test_a_tensor_and_a_shape() -> None:
 @pytest.mark.parametrize(
     ("given", "how", "why"),
     [
-        (5.0, {}, "a layout is needed, not 5.0"),
+        (5.0, {}, "expected a layout, got 5.0"),
         (Layout((4, object.__new__(type("N", (), {"__mul__": lambda a, b: a})))), {}, "dynamic"),
-        (Layout(4), {"grain": "bank"}, "grains are element, run"),
-        (Layout(4), {"bits": -1}, "1 to 1024 bits"),
-        (Layout(4), {"bits": 2.5}, "1 to 1024 bits"),
+        (Layout(4), {"grain": "bank"}, "grain must be one of element, run"),
+        (Layout(4), {"bits": -1}, "bits must be 1 to 1024"),
+        (Layout(4), {"bits": 2.5}, "bits must be 1 to 1024"),
     ],
 )
 def test_misuse(given: Any, how: Any, why: str) -> None:

@@ -154,7 +154,9 @@ def test_large_pictures_stay_small() -> None:
 def test_an_unknown_grain() -> None:
     for draw in (lambda: draw_instruction(mma.find(HALF), grain="byte"),
                  lambda: draw_fragment(mma.find(HALF).fragment("a"), grain="byte")):  # fmt: skip
-        with pytest.raises(LayoutError, match="grains are element, register, thread"):
+        with pytest.raises(
+            LayoutError, match="grain must be one of element, register, thread, got"
+        ):
             draw()
 
 

@@ -149,14 +149,14 @@ def test_what_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("draw", "why"),
     [
-        (lambda: draw_tv(Layout((4, 8)), (4, 4)), "reaches the place 31 of a tile of 4×4"),
-        (lambda: draw_tv(Layout((4, 2), (-1, 4)), (4, 4)), "reaches the place -3"),
-        (lambda: draw_tv(Layout((2, 2, 2)), (4, 4)), r"two modes, not those of \(2,2,2\)"),
+        (lambda: draw_tv(Layout((4, 8)), (4, 4)), "must stay in the tile 4×4, got index 31"),
+        (lambda: draw_tv(Layout((4, 2), (-1, 4)), (4, 4)), "got index -3"),
+        (lambda: draw_tv(Layout((2, 2, 2)), (4, 4)), r"must have two modes, got \(2,2,2\)"),
         (lambda: draw_tv(Layout(4), (4, 4)), "two modes"),
-        (lambda: draw_tv(Layout((4, 4)), (4, 4), grain="run"), "grains are"),
-        (lambda: draw_tiled_mma(HALF), "a TiledMma is drawn"),
-        (lambda: draw_tiled_copy(LOAD), "a TiledCopy is drawn"),
-        (lambda: draw_copy_atom(HALF), "a CopyAtom is drawn"),
+        (lambda: draw_tv(Layout((4, 4)), (4, 4), grain="run"), "grain must be one of"),
+        (lambda: draw_tiled_mma(HALF), "expected a TiledMma"),
+        (lambda: draw_tiled_copy(LOAD), "expected a TiledCopy"),
+        (lambda: draw_copy_atom(HALF), "expected a CopyAtom"),
     ],
 )
 def test_misuse(draw: Any, why: str) -> None:

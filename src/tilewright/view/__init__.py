@@ -1,7 +1,7 @@
-"""Pictures: layouts, fragments, atoms, tiled MMAs and copies as SVG, LaTeX and text, and as pages
-on which an element is followed; matrix instructions in words.
+"""Pictures of layouts, fragments, atoms, tiled MMAs and tiled copies as SVG, LaTeX and text;
+interactive pages that trace an element; descriptions of matrix instructions.
 
-In a notebook they show their pictures by themselves.
+Importing this package registers the pictures as the notebook display of these objects.
 """
 
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor

@@ -1,7 +1,7 @@
-"""Cells of a picture: runs of neighbouring elements, along the rows or down the columns.
+"""Cells of a picture: runs of adjacent elements along the rows or the columns.
 
-Cells cover every matrix, each element once. Text of many cells is made from columns of strings,
-each distinct string once: the pictures of ``wgmma`` have thousands of cells.
+The cells of a matrix contain each element once. Text is made for each distinct value once, because
+pictures of ``wgmma`` have thousands of cells.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """One entry for each cell: its first element, and its ``length`` along the row, or down the
-    column where ``down``.
+    """One entry for each cell: its first element, and its ``length`` along the row, or (``down``)
+    the column.
     """
 
     down: bool
@@ -33,30 +33,30 @@ class Runs:
 
     @property
     def longest(self) -> int:
-        """Elements of the longest cell."""
+        """The length of the longest cell."""
         return int(self.length.max())
 
     @property
     def spans(self) -> tuple[Array, Array]:
-        """How many rows and columns each cell takes."""
+        """The number of rows and columns of each cell."""
         one = self.length * 0 + 1
         return (self.length, one) if self.down else (one, self.length)
 
     def where(self, kept: Callable[[Array, Array], Array]) -> Runs:
-        """The cells whose (row, column) are kept."""
+        """The cells for whose (row, column) ``kept`` is true."""
         k = kept(self.row, self.column)
         return Runs(self.down, *(x[k] for x in (self.tile, self.row, self.column, self.length)))
 
     def first(self, elements: Array) -> Array:
-        """The entries of the cells' first elements, of an array (tiles, rows, columns, …)."""
+        """The entries of an array (tiles, rows, columns, …) at the cells' first elements."""
         found: Array = elements[self.tile, self.row, self.column]
         return found
 
 
 def runs(joined: Callable[[bool], Array]) -> Runs:
-    """The cells where ``joined`` says of each element but the first of a line, (tiles, lines,
-    along - 1), whether it belongs to the cell of the one before. Lines are rows; where nothing is
-    joined along them, columns (``joined(True)``).
+    """The cells of a matrix. ``joined(down)`` returns (tiles, lines, along - 1): for each element
+    but the first of a line, whether it belongs to the cell of the previous one. Lines are rows, or
+    columns if no elements are joined along the rows.
     """
     for down in (False, True):
         joins = joined(down)
@@ -66,7 +66,7 @@ def runs(joined: Callable[[bool], Array]) -> Runs:
 
 
 def cut(joins: Array, down: bool = False) -> Runs:
-    """The cells of lines that are rows, or columns where ``down``."""
+    """The cells of lines, which are rows, or (``down``) columns."""
     tiles, lines, along = joins.shape
     begins = np.ones((tiles, lines, along + 1), bool)
     begins[..., 1:] = ~joins
@@ -83,7 +83,7 @@ def singles(rows: int, columns: int) -> Runs:
 
 
 def each(make: Callable[..., str], *keys: Array) -> list[str]:
-    """``make`` of every entry's keys (whole numbers); those that repeat are made once."""
+    """``make`` of the integer keys of each entry, called once for equal keys."""
     code = keys[0]
     for key in keys[1:]:
         code = code * (int(key.max()) + 1) + key
@@ -99,7 +99,7 @@ def span(first: int, count: int, separator: str = "..") -> str:
 
 
 def spans(first: Array, count: Array, separator: str = "..") -> list[str]:
-    """``span`` of each."""
+    """``span`` of each entry."""
     if (count == 1).all():
         return list(map(str, first.tolist()))
     if (count == count[0]).all():

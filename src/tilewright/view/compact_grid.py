@@ -1,8 +1,8 @@
-"""A grid in little markup, for pages of many: a fifth of what ``grid.paint`` writes.
+"""A grid with little markup, for pages with many grids: a fifth of the size of ``grid.paint``.
 
-A colour is a path of thick lines, the edges of cells are lines as long as they go, and the texts of
-a row are one, with the spaces between them, which a style sheet has to keep. Two lines of text
-become one where there is room; where cells are many they have neither text nor edges.
+A colour is one path of thick lines, the edges of cells are merged into long lines, and the texts of
+a row are one text with spaces, which the style sheet must preserve. Two lines of text become one if
+they fit; if there are many cells, they have neither text nor edges.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .cell_runs import Array
 from .grid import AXIS, DOWN, SIZE, Element, Grid, paint_axes, paint_cuts
 from .svg import LINE, Picture, escape
 
-CELLS = 1 << 10  # that have text, at most
-LEAST = 10  # pixels of an element that has text: a mouse must find it
-WIDE = 15  # pixels of an element, up to which two lines of text become one
+CELLS = 1 << 10  # the most cells with text
+LEAST = 10  # the fewest pixels of an element with text, for the mouse
+WIDE = 15  # the most pixels of an element with two lines of text joined
 ROOM, FEW = 40, 32  # pixels between the numbers of rows, where these are more than a few
 PITCH = 6  # pixels of a character, spread a little
 
 
 def shortened(shown: Grid) -> Grid:
-    """The grid with the lines of text that it is painted with."""
+    """The grid with the lines of text that are painted."""
     if len(shown.runs) > CELLS:
         return replace(shown, lines=())
     if len(shown.lines) < 2:
@@ -36,7 +36,7 @@ def shortened(shown: Grid) -> Grid:
 
 
 def element_of(shown: Grid) -> Element:
-    """The size of an element of a grid that is painted so: cells are whole characters wide."""
+    """The size of an element; the width of a cell is a whole number of characters."""
     height = max(shown.element[1], LEAST * bool(shown.lines))
     if not shown.lines:
         return shown.element
@@ -65,7 +65,7 @@ def paint_brief(to: Picture, shown: Grid, element: Element) -> None:
 
 
 def _cells(shown: Grid) -> Array:
-    """(rows, columns) → the number of the element's cell, -1 where there is none."""
+    """(rows, columns) → the number of the element's cell, or -1."""
     cell = np.full((shown.rows.count, shown.columns.count), -1)
     r = shown.runs
     for step in range(r.longest):
@@ -84,7 +84,7 @@ def _spans(differs: Array) -> Iterator[tuple[int, int, int]]:
 
 
 def _colours(shown: Grid, cell: Array, x: int, y: int, element: Element) -> Iterator[str]:
-    """Each colour as lines as thick as the rows that look alike."""
+    """Each colour as lines, as thick as the group of equal rows."""
     width, height = element
     names, which = np.unique(np.array(shown.colours), return_inverse=True)
     colour = np.where(cell >= 0, which.ravel()[cell], -1)
@@ -101,7 +101,7 @@ def _colours(shown: Grid, cell: Array, x: int, y: int, element: Element) -> Iter
 
 
 def _path(parts: list[tuple[int, float, int]]) -> Iterator[str]:
-    """Horizontal lines (x, y, length), each from where the last one ended where that is shorter."""
+    """Horizontal lines (x, y, length), relative to the previous one if it has the same y."""
     end, level = 0, -1.0
     for x, y, length in parts:
         yield f"m{x - end} 0h{length}" if y == level else f"M{x} {y:g}h{length}"
@@ -125,7 +125,7 @@ def _down(cell: Array, x: int, y: int, element: Element) -> Iterator[str]:
 
 
 def _texts(shown: Grid, x: int, y: int, element: Element) -> Iterator[str]:
-    """The texts as lines of characters, each text in the middle of its cell."""
+    """The texts of each row as one text, each centred in its cell."""
     (width, height), r = element, shown.runs
     down, across = r.spans
     middle = ((r.column + across / 2) * width / PITCH).tolist()

@@ -1,4 +1,4 @@
-"""``draw``: the picture of whatever has one."""
+"""``draw``: the picture of any object that has one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
 @singledispatch
 def draw(given: Any, title: str = "", **how: Any) -> str:
     """The SVG of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction,
-    an atom, a TiledMma or a TiledCopy; ``how`` is what its own function takes: ``draw_layout``, ….
+    an atom, a TiledMma or a TiledCopy. ``how`` are the options of the function that draws it:
+    ``draw_layout``, ….
 
-    LayoutError for anything else, and for what can't be drawn.
+    Raises LayoutError for anything else, and for objects that can't be drawn.
     """
-    raise LayoutError(f"a layout, instruction, atom or tile is drawn, not {given!r}")
+    raise LayoutError(f"expected a layout, instruction, atom, TiledMma or TiledCopy, got {given!r}")
 
 
 for _kind in (Layout, ComposedLayout, Tensor, Swizzle, tuple, int):

@@ -1,8 +1,8 @@
-"""Who holds what, as cells: runs of neighbouring elements that one lane holds side by side.
+"""The cells of a fragment's picture: runs of adjacent elements with consecutive values of one lane.
 
-A cell is one element, the elements of a row or column that share a register, or all neighbours of
-one lane: the grain. Where several lanes or registers hold an element, a cell speaks of the first
-and names the others; an element that nobody holds is a cell without a name.
+The grain of a cell is one element, the elements that share a register, or all adjacent elements of
+a lane. If several lanes or registers hold an element, the cell shows the first and lists the
+others; a cell of an element that no lane holds is empty.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from ..mma import Fragment
 from .cell_runs import Array, Runs, plural, runs, span
 
 GRAINS = ("element", "register", "thread")  # fine to coarse
-MOST = {"element": 256, "register": 4096}  # cells, beyond which the next grain is drawn
+MOST = {"element": 256, "register": 4096}  # the most cells before a coarser grain is used
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells, and who hold the first element of each: threads and values, (cells, holders).
+    """The cells, and the holders of their first elements: threads and values, (cells, holders).
 
-    The first holder counts threads before values; -1 stands where fewer hold an element than
-    another.
+    Holders are ordered by thread, then value, and padded with -1.
     """
 
     grain: str
@@ -39,7 +38,7 @@ class Cells:
 
 
 def cells(fragment: Fragment, grain: str = "") -> Cells:
-    """The cells of a fragment; without a grain, the finest that keeps them few."""
+    """The cells of a fragment; without a grain, the finest one with at most ``MOST`` cells."""
     if grain:
         return _cells(fragment, grain)
     for fine, most in MOST.items():
@@ -51,11 +50,11 @@ def cells(fragment: Fragment, grain: str = "") -> Cells:
 
 def check_grain(grain: str) -> None:
     if grain and grain not in GRAINS:
-        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
+        raise LayoutError(f"grain must be one of {', '.join(GRAINS)}, got {grain!r}")
 
 
 def holders(fragment: Fragment) -> tuple[Array, Array]:
-    """Who hold each element: threads and values, (tiles, rows, columns, holders)."""
+    """The holders of each element: threads and values, (tiles, rows, columns, holders)."""
     shape = (fragment.tiles, fragment.columns, fragment.rows)
     held, places = _sorted(fragment, int(np.prod(shape)))
     first = np.searchsorted(places, np.arange(np.prod(shape) + 1))
@@ -71,12 +70,12 @@ def holders(fragment: Fragment) -> tuple[Array, Array]:
 
 
 def _sorted(fragment: Fragment, size: int) -> tuple[Array, Array]:
-    """The holders, as thread * values + value, by the place that they hold, and those places."""
+    """The holders, as thread * values + value, sorted by their index in the tile; the indices."""
     places = fragment.indices().ravel()
     if not 0 <= places.min() <= places.max() < size:
-        far = places.min() if places.min() < 0 else places.max()
+        outside = places.min() if places.min() < 0 else places.max()
         tile = f"{fragment.rows}×{fragment.columns}"
-        raise LayoutError(f"{fragment.layout} reaches the place {far} of a tile of {tile}")
+        raise LayoutError(f"{fragment.layout} must stay in the tile {tile}, got index {outside}")
     held = np.argsort(places, kind="stable")
     return held, places[held]
 
@@ -93,7 +92,7 @@ def _cells(fragment: Fragment, grain: str) -> Cells:
 
 
 def _joined(fragment: Fragment, thread: Array, value: Array, grain: str) -> Array:
-    """Whether each element of a line belongs to the cell of the one before it."""
+    """Whether each element of a line belongs to the cell of the previous one."""
     if grain == "element":
         return np.zeros((*thread.shape[:-1], thread.shape[-1] - 1), bool)
     joined = (np.diff(thread) == 0) & (np.diff(value) == 1)
@@ -106,7 +105,7 @@ def _joined(fragment: Fragment, thread: Array, value: Array, grain: str) -> Arra
 
 
 def _short(fragment: Fragment, value: int, count: int) -> str:
-    """Where ``count`` values from this one lie: ``r0``, ``r0.1`` (part 1 of it), ``r0–1``."""
+    """The registers of ``count`` values: ``r0``, ``r0.1`` (element 1 of it), ``r0–1``."""
     per = fragment.word // fragment.bits
     register, part = divmod(value, per)
     if part == 0 and count % per == 0:
@@ -118,7 +117,7 @@ def _short(fragment: Fragment, value: int, count: int) -> str:
 
 
 def _place(fragment: Fragment, value: int, count: int) -> str:
-    """The same in full: ``register 1, bits 16..31``."""
+    """The registers of ``count`` values in full: ``register 1, bits 16..31``."""
     per = fragment.word // fragment.bits
     register, part = divmod(value, per)
     if part + count > per:
@@ -129,7 +128,7 @@ def _place(fragment: Fragment, value: int, count: int) -> str:
 
 
 class Naming(NamedTuple):
-    """How values are called: shortly in a cell, and in full."""
+    """The names of values: short ones in cells, full ones in tooltips."""
 
     short: Callable[[Fragment, int, int], str]
     place: Callable[[Fragment, int, int], str]

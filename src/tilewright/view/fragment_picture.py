@@ -1,4 +1,4 @@
-"""The picture of one fragment: what it is, its grid, and how its elements share a register.
+"""The picture of a fragment: a heading, the grid, and the elements within a register.
 
 T5     lane 5 (of a warpgroup: thread 5)
 r0.1   its register 0, the second of the elements there; ``r0`` where there is one
@@ -26,15 +26,15 @@ LABEL = 24  # width of a part of it that has room for text
 def draw_fragment(
     fragment: Fragment, title: str = "", *, name: str = "", grain: str = "", hover: bool = True
 ) -> str:
-    """The SVG of a fragment: an operand (its ``name``) of what ``title`` says.
+    """The SVG of a fragment, called ``name`` under the heading ``title``.
 
-    ``grain`` is what a cell may hold: an ``element``, the neighbours that share a ``register``, or
-    all neighbours of a ``thread``; without one, cells stay few. ``hover`` lets each cell say in a
-    browser where its bits are; it doubles the size. LayoutError for another grain, and for
-    what is no fragment.
+    ``grain`` is the content of a cell: an ``element``, the elements that share a ``register``, or
+    all adjacent elements of a ``thread``; by default the finest one with few cells. ``hover`` adds
+    a tooltip with the bits of each cell, which doubles the size. Raises LayoutError for another
+    grain or object.
     """
     if not isinstance(fragment, Fragment):
-        raise LayoutError(f"a fragment is drawn, not {fragment!r}")
+        raise LayoutError(f"expected a Fragment, got {fragment!r}")
     check_grain(grain)
     to = Picture(title or f"{name} {fragment.layout}".strip())
     y = 0
@@ -51,7 +51,7 @@ def draw_fragment(
 
 
 def fragment_grid(fragment: Fragment, grain: str = "", naming: Naming = REGISTERS) -> Grid:
-    """The grid of a fragment: in each cell the lane and the register that hold it."""
+    """The grid of a fragment; each cell shows the lane and the register that hold it."""
     c = cells(fragment, grain)
     rows, columns = fragment.shape[-2:]
     colours = each(lambda t: LANES[t % len(LANES)] if t >= 0 else PAPER, c.thread[:, 0])
@@ -61,7 +61,7 @@ def fragment_grid(fragment: Fragment, grain: str = "", naming: Naming = REGISTER
 
 
 def _lanes(c: Cells) -> list[str]:
-    """``T5``, ``T0–3`` where several hold an element, nothing where nobody does."""
+    """``T5``, ``T0–3`` for several holders, "" for none."""
     if c.thread.shape[1] == 1:
         return each(lambda t: f"T{t}" if t >= 0 else "", c.thread[:, 0])
     sets, which = np.unique(c.thread, axis=0, return_inverse=True)
@@ -72,7 +72,7 @@ def _lanes(c: Cells) -> list[str]:
 
 
 def _values(fragment: Fragment, c: Cells, naming: Naming) -> list[str]:
-    """``r0.1``, ``r0 ×2`` where an element is in two."""
+    """``r0.1``, ``r0 ×2`` for an element in two registers."""
     said = each(
         lambda v, n: naming.short(fragment, v, n) if v >= 0 else "", c.value[:, 0], c.runs.length
     )
@@ -106,7 +106,7 @@ def rule(fragment: Fragment) -> str:
 
 
 def paint_register(to: Picture, fragment: Fragment, x: float, y: float) -> None:
-    """A register with its elements, the highest bit at the left."""
+    """A register and its elements, the most significant bit at the left."""
     per, scale = fragment.word // fragment.bits, STRIP / fragment.word
     bits, width = fragment.dtype.bits, fragment.dtype.bits * STRIP / fragment.word
     to.rect(x, y, STRIP, 16, SHADE)
@@ -130,9 +130,9 @@ def _bit(to: Picture, x: float, y: float, bit: int, anchor: str = "start") -> No
     to.text(x, y + 25, str(bit), AXIS - 1, ink=FAINT, anchor=anchor)
 
 
-# --- what a browser says -------------------------------------------------------------------------
+# --- tooltips ------------------------------------------------------------------------------------
 
-NAMED = 16  # holders of an element, the others are counted
+NAMED = 16  # holders that are listed; the others are counted
 
 
 def _said(fragment: Fragment, c: Cells, naming: Naming) -> list[list[str]]:

@@ -1,8 +1,6 @@
-"""A grid: a matrix as coloured cells with one or two lines of text, its axes, and what a browser
-says of each cell.
+"""A grid: a matrix of coloured cells with up to two lines of text, axes and tooltips.
 
-``fragments`` and ``layout`` make grids; markup is put together from columns of strings, because
-there may be thousands of cells.
+Markup is assembled from columns of strings, because there may be thousands of cells.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ Element = tuple[int, int]  # width and height of an element of the matrix
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Rows or columns: how many, the sizes of the modes that they are nested in, and the names of
-    the blocks of the innermost mode; ``labels`` where they are not numbered from 0.
+    """Rows or columns: their number, the sizes of their modes, and the names of the blocks of the
+    innermost mode; ``labels`` if they are not numbered from 0.
     """
 
     count: int
@@ -60,8 +58,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells ready to be painted: of each its colour and its lines of text. ``said`` makes columns
-    of strings that, joined, are what a browser says of each cell.
+    """Cells with their colours and lines of text. ``said`` returns columns of strings whose rows,
+    joined, are the tooltips of the cells.
     """
 
     tiles: int
@@ -74,7 +72,7 @@ class Grid:
 
     @property
     def element(self) -> Element:
-        """The least size of an element so that the text fits."""
+        """The smallest size of an element in which the text fits."""
         height = HEIGHTS[len(self.lines)]
         if not self.lines:
             return height, height
@@ -85,12 +83,12 @@ class Grid:
 
     @property
     def letters(self) -> Array:
-        """The characters of each cell's longest line."""
+        """The number of characters of each cell's longest line."""
         return np.array([list(map(len, line)) for line in self.lines]).max(axis=0)
 
     @property
     def corner(self) -> tuple[int, int]:
-        """Room for the axes, at the left and above."""
+        """The space of the axes, at the left and above."""
         left = max(LEFT, self.rows.wide + 6)
         return left + self.rows.room, TOP + (AXIS + 4) * bool(self.columns.blocks)
 
@@ -101,7 +99,7 @@ class Grid:
         return left + wide, top + self.rows.count * element[1]
 
     def step(self, element: Element) -> int:
-        """From a tile to the next."""
+        """The distance from one tile to the next."""
         return self.columns.count * element[0] + GAP
 
 
@@ -148,7 +146,7 @@ def _boxes(shown: Grid, corners: tuple[Array, ...], hover: bool) -> Iterable[str
 
 
 def by_colour(colours: list[str], outlines: Iterable[str]) -> Iterable[str]:
-    """All cells of one colour as one path."""
+    """One path for all cells of a colour."""
     paths: dict[str, list[str]] = {}
     for colour, outline in zip(colours, outlines, strict=True):
         paths.setdefault(colour, []).append(outline)
@@ -172,8 +170,8 @@ def _texts(shown: Grid, corners: tuple[Array, ...]) -> Iterable[str]:
 def paint_axes(
     to: Picture, shown: Grid, x: int, y: int, element: Element, room: int = AXIS + 1
 ) -> None:
-    """Numbers of rows (a ``room`` apart at least) and columns, and the names of the blocks that
-    they are nested in; (x, y) is the corner of the cells.
+    """Paint the numbers of rows (at least ``room`` apart) and columns, and the names of their
+    blocks; (x, y) is the corner of the cells.
     """
     (width, height), c, rows, columns = element, shown.runs, shown.rows, shown.columns
     to.paint([f'<g font-size="{AXIS}" fill="{FAINT}" text-anchor="middle">'])
@@ -191,7 +189,7 @@ def paint_axes(
 
 
 def _step(size: int, room: int, run: int) -> int:
-    """Every how many there is a number: a run, doubled until there is room."""
+    """The distance between numbers, in elements: a run, doubled until they fit."""
     step = run
     while step * size < room:
         step *= 2
@@ -213,7 +211,7 @@ def _paint_blocks(to: Picture, shown: Grid, x: int, y: int, element: Element) ->
 
 
 def paint_cuts(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
-    """Lines between the blocks that rows and columns are nested in, the heavier the outer."""
+    """Paint lines between the blocks of rows and columns, heavier for outer modes."""
     (width, height), rows, columns = element, shown.rows, shown.columns
     wide, high = columns.count * width, rows.count * height
     levels: dict[float, list[str]] = {}

@@ -1,5 +1,5 @@
-"""A matrix instruction as its fragments stand in the product: A at the left, B above, C and D in
-the corner between them, metadata and scales beside what they belong to.
+"""The picture of a matrix instruction: A at the left, B above, C and D in the corner between them,
+metadata and scales next to their operands.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class OperandPanel(Panel):
 def draw_instruction(i: MmaInstruction, *, grain: str = "", hover: bool = True) -> str:
     """The SVG of a matrix instruction's fragments; ``grain`` and ``hover`` as for a fragment.
 
-    LayoutError for what is no matrix instruction, and for another grain.
+    Raises LayoutError for another object or grain.
     """
     if not isinstance(i, MmaInstruction):
-        raise LayoutError(f"a matrix instruction is drawn, not {i!r}")
+        raise LayoutError(f"expected a matrix instruction, got {i!r}")
     check_grain(grain)
     grain = grain or _grain(i)
     to = Picture(i.opcode)
@@ -52,7 +52,7 @@ def _in_registers(i: MmaInstruction, name: str) -> Fragment | None:
 
 
 def _grain(i: MmaInstruction) -> str:
-    """The finest grain that all of A, B, C and D are drawn with when each is drawn alone."""
+    """The coarsest of the grains with which A, B, C and D would be drawn separately."""
     found = [f for f in (_in_registers(i, name) for name in "abcd") if f is not None]
     return max((cells(f).grain for f in found), key=GRAINS.index)
 
@@ -64,19 +64,19 @@ def _operand(i: MmaInstruction, name: str, grain: str, title: str = "") -> Opera
         size = "×".join(map(str, i.matrix_shape(name)))
         return OperandPanel((f"{title} {size} {getattr(i, name)}",), None, None)
     if name in NAMES and grain == GRAINS[0]:
-        grain = GRAINS[1]  # metadata and scales are small change
+        grain = GRAINS[1]  # metadata and scales are drawn coarser
     return OperandPanel(heading(fragment, title), fragment_grid(fragment, grain), fragment)
 
 
 def _results(i: MmaInstruction, grain: str) -> list[OperandPanel]:
-    """D and C, or both in one."""
+    """D and C, or one panel for both if their fragments are equal."""
     if i.fragment("d") == i.fragment("c"):
         return [_operand(i, "d", grain, "C and D")]
     return [_operand(i, "d", grain), _operand(i, "c", grain)]
 
 
 def _registers(to: Picture, fragments: Sequence[Fragment | None], y: int) -> None:
-    """How registers are shared: a strip for each way, with the types that have it."""
+    """The elements within a register: one strip for each packing, with the types that use it."""
     ways: dict[tuple[int, int, int], list[Fragment]] = {}
     for f in fragments:
         if f is not None and f.word != f.dtype.bits:

@@ -43,9 +43,9 @@ def latex(given: Any) -> str:
     """LaTeX of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction, an
     atom, a TiledMma or a TiledCopy.
 
-    LayoutError for anything else, and for what is not static.
+    Raises LayoutError for anything else, and for a dynamic layout.
     """
-    raise LayoutError(f"a layout, atom, TiledMma or TiledCopy is drawn, not {given!r}")
+    raise LayoutError(f"expected a layout, atom, TiledMma or TiledCopy, got {given!r}")
 
 
 def print_latex(given: Any) -> None:
@@ -55,7 +55,7 @@ def print_latex(given: Any) -> None:
 
 @raises(LayoutError)
 def tv_latex(layout_tv: AnyLayout, tile_mn: IntTuple) -> str:
-    """LaTeX of a layout (thread, value) → place in a tile (M, N), columns one after another."""
+    """LaTeX of a layout (thread, value) → index in a column-major tile (M, N)."""
     return latex(tv_fragment(layout_tv, tile_mn))
 
 
@@ -123,7 +123,7 @@ def _(given: CopyAtom) -> str:
 
 
 def _sides(op: str, source: Fragment, destination: Fragment) -> str:
-    """A copy: the source, and the destination right of it."""
+    """A copy: the source, and the destination at its right."""
     columns = source.shape[-1]
     lines = [
         *_held(source, (0, 0)),
@@ -142,7 +142,7 @@ def _document(said: list[str], lines: Iterable[str]) -> str:
 
 
 def _held(fragment: Fragment, at: At, labels: str = "left") -> Iterator[str]:
-    """Thread and value of each element that somebody holds; the first where several do."""
+    """Thread and value of each element, of its first holder."""
     thread, value = (x[0, :, :, 0] for x in holders(fragment))
     for (m, n), t in np.ndenumerate(thread):
         if t >= 0:

@@ -1,8 +1,8 @@
 """The picture of a layout: the offset in each cell, coloured by bank, or by the offset modulo 8.
 
-With the bits of an element the second line of a cell is the shared-memory bank, of 32 with 4 bytes
-each, and a colour is 16 bytes: 4 banks. Large layouts are drawn by runs of offsets that follow one
-another; of a layout without end, a corner.
+If the size of an element is given, the second line of a cell is its shared-memory bank (32 banks of
+4 bytes), and a colour stands for 16 bytes, which are 4 banks. Cells of large layouts are runs of
+consecutive offsets; of very large layouts only a corner is drawn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .layout_planes import Plane, Size, as_layout, plane, size_of
 from .offset_grid import COUNTED, GRAINS, check_bits, offset_grids, shared
 from .svg import FAINT, Picture, text_width
 
-CORNER = (64, 512, 512)  # planes, rows and columns that are drawn at most
-CELLS = 1 << 14  # that are drawn at most
-ELEMENTS = 1 << 16  # that are drawn at most, in runs
-WIDE = 1600  # pixels of planes side by side
+CORNER = (64, 512, 512)  # the most planes, rows and columns that are drawn
+CELLS = 1 << 14  # the most cells
+ELEMENTS = 1 << 16  # the most elements, drawn as runs
+WIDE = 1600  # the most pixels of planes side by side
 HEADING, SPACE = 34, 24
 
 
@@ -30,14 +30,14 @@ def draw_layout(
 ) -> str:
     """The SVG of a layout, composed layout, swizzle, tensor (its layout) or shape.
 
-    ``bits`` is the size of an element, 0 where banks do not matter. ``grain`` is what a cell holds:
-    an ``element``, or a ``run`` of neighbours with ascending offsets of one colour; without one,
-    cells stay few. ``hover`` lets each cell say in a browser where it is. LayoutError for a layout
-    with dynamic numbers, and for another grain or size.
+    ``bits`` is the size of an element, or 0 to show no banks. ``grain`` is the content of a cell:
+    an ``element``, or a ``run`` of adjacent elements with ascending offsets of one colour; by
+    default runs if elements are many. ``hover`` adds a tooltip to each cell. Raises LayoutError for
+    a dynamic layout, and for another grain or size.
     """
     check_bits(bits)
     if grain and grain not in GRAINS:
-        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
+        raise LayoutError(f"grain must be one of {', '.join(GRAINS)}, got {grain!r}")
     if isinstance(layout, Swizzle):
         title, grain = title or str(layout), grain or GRAINS[1]
     layout = as_layout(layout)
@@ -51,7 +51,7 @@ def draw_layout(
 
 
 def _cells(layout: AnyLayout, bits: int, grain: str) -> tuple[Plane, list[Grid]]:
-    """The grids of all of a layout, or of a corner that has not too many cells."""
+    """The grids of a layout, or of a corner of it with at most ``CELLS`` cells."""
     for elements in (ELEMENTS, CELLS):
         shown = plane(layout, corner(layout, elements))
         memory = shared(bits) if bits and not shown.counts else COUNTED
@@ -62,7 +62,7 @@ def _cells(layout: AnyLayout, bits: int, grain: str) -> tuple[Plane, list[Grid]]
 
 
 def corner(layout: AnyLayout, elements: int) -> Size:
-    """Planes, rows and columns of a layout, or of a large one its first."""
+    """The number of planes, rows and columns of a layout that are drawn."""
     if len(layout) == 1:
         return 1, min(size_of(layout)[1], elements), 1
     planes, rows, columns = map(min, size_of(layout), CORNER)
@@ -87,7 +87,7 @@ def _size(size: Size, rank: int) -> str:
 
 
 def _paint_planes(to: Picture, grids: list[Grid], names: list[str], hover: bool) -> None:
-    """Planes side by side, in as many rows as they need."""
+    """Planes side by side, wrapped into rows."""
     sizes = [grid.element for grid in grids]
     element = max(w for w, _ in sizes), max(h for _, h in sizes)
     x, y, below = 0, HEADING, HEADING

@@ -1,7 +1,7 @@
-"""A layout as planes of numbers: mode 0 runs down, mode 1 across, further modes count the planes.
+"""A layout as planes of offsets: mode 0 are the rows, mode 1 the columns, further modes the planes.
 
-A layout of one mode is a column. Of a layout without end only a corner is evaluated, so that text
-and pictures of any layout are soon made.
+A layout of one mode is a column. Only a corner of a very large layout is evaluated, so that its
+text and picture are made quickly.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..layout.scaled_basis import has_basis
 
 Array = npt.NDArray[Any]
 
-ELEMENTS = 1 << 22  # that are evaluated, at most
+ELEMENTS = 1 << 22  # the most elements that are evaluated
 
 Size = tuple[int, int, int]  # planes, rows, columns
 
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """``offsets`` are (planes, rows, columns): numbers, or the texts of coordinates where strides
-    are such; ``before`` are the numbers before the outer function of a composed layout, or the
-    same.
+    """``offsets`` are (planes, rows, columns): numbers, or texts of coordinates if the strides are
+    basis elements. ``before`` are the offsets before the outer function of a composed layout, else
+    the same.
     """
 
     layout: AnyLayout
@@ -39,7 +39,7 @@ class Plane:
 
     @property
     def shape(self) -> Size:
-        """Planes, rows and columns that were evaluated."""
+        """The number of planes, rows and columns that were evaluated."""
         planes, rows, columns = self.offsets.shape
         return planes, rows, columns
 
@@ -49,26 +49,25 @@ class Plane:
         return self.offsets.dtype == object
 
     def mode(self, axis: int) -> IntTuple:
-        """The shape that the planes (0), rows (1) or columns (2) are nested in."""
+        """The shape of the mode of planes (0), rows (1) or columns (2)."""
         return self.layout.shape[axis - 1] if axis else self.layout.shape[2:]
 
     def coordinates(self, axis: int) -> list[str]:
-        """The coordinates of planes, rows or columns as they are written."""
+        """The coordinates of planes, rows or columns as text."""
         shape = self.mode(axis)
         return [text(idx2crd(i, shape)) for i in range(self.shape[axis])]
 
     def names(self) -> list[str]:
-        """``(_,_,2)``, the coordinate that a plane belongs to; "" where there is one alone."""
+        """``(_,_,2)``, the coordinate of each plane; "" for a single one."""
         if len(self.layout) == 2:
             return [""]
         return [f"(_,_,{crd[1:-1].removesuffix(',')})" for crd in self.coordinates(0)]
 
 
 def plane(layout: Any, most: Size | None = None) -> Plane:
-    """A layout's planes, or of each axis as much as ``most`` says.
+    """A layout's planes, or at most ``most`` along each axis.
 
-    LayoutError for what is no layout, for one with dynamic numbers, and for more than 4194304
-    elements.
+    Raises LayoutError for another object, a dynamic layout, and more than 4194304 elements.
     """
     layout = append(as_layout(layout), up_to_rank=2)
     size = size_of(layout)
@@ -84,7 +83,7 @@ def plane(layout: Any, most: Size | None = None) -> Plane:
 def as_layout(given: Any) -> AnyLayout:
     """A layout, the layout of a tensor, a shape as a layout, or a swizzle's ``pattern``.
 
-    LayoutError for other values, and for dynamic numbers.
+    Raises LayoutError for other values and for dynamic layouts.
     """
     if isinstance(given, Tensor):
         given = given.layout
@@ -93,24 +92,24 @@ def as_layout(given: Any) -> AnyLayout:
     if isinstance(given, (int, tuple)) and not isinstance(given, bool):
         given = Layout(given)
     if not isinstance(given, (Layout, ComposedLayout)):
-        raise LayoutError(f"a layout is needed, not {given!r}")
+        raise LayoutError(f"expected a layout, got {given!r}")
     if not given.is_static():
-        raise LayoutError(f"{given} has dynamic numbers, and only known ones can be shown")
+        raise LayoutError(f"the layout must be static, got the dynamic layout {given}")
     return given
 
 
 def check_size(elements: int, what: str) -> None:
-    """LayoutError for more elements than are evaluated."""
+    """Raise LayoutError for more elements than are evaluated."""
     if elements > ELEMENTS:
         raise LayoutError(
-            f"{what} has {elements} elements, and no more than {ELEMENTS} are shown",
-            hint="show a tile of it: composition(layout, (128, 64)), say",
+            f"there must be at most {ELEMENTS} elements to show, got {elements} of {what}",
+            hint="show a tile, for example composition(layout, (128, 64))",
         )
 
 
 def pattern(swizzle: Swizzle) -> AnyLayout:
-    """The smallest layout that shows all of what a swizzle does: the bits that it reads count the
-    rows, those that it changes the pieces of a row.
+    """The smallest layout that shows a swizzle completely: the bits that it reads number the rows,
+    the bits that it changes number the pieces of a row.
     """
     count, piece = 1 << swizzle.bits, 1 << swizzle.base
     read, changed = (mask & -mask or piece for mask in (swizzle.yyy_msk, swizzle.zzz_msk))
@@ -119,7 +118,7 @@ def pattern(swizzle: Swizzle) -> AnyLayout:
 
 
 def size_of(layout: AnyLayout) -> Size:
-    """Planes, rows and columns of all of a layout."""
+    """The number of planes, rows and columns of a layout."""
     shape = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
     rows, columns = (product(x) for x in (*shape, 1, 1)[:2])
     return prod(flatten(shape[2:])), rows, columns
@@ -143,7 +142,7 @@ def _mode(mode: Layout, count: int) -> Array:
 
 
 def _coordinates(layout: Layout, shown: Size) -> Array:
-    """Of strides that are coordinates: what each coordinate is mapped to, as text."""
+    """The coordinates to which a layout with basis strides maps, as text."""
     result = np.empty(shown, object)
     for at in np.ndindex(shown):
         rest = idx2crd(at[0], layout.shape[2:]) if len(layout) > 2 else ()

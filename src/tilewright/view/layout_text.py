@@ -24,11 +24,10 @@ from .tiled_picture import tv_fragment
 
 
 def layout_text(layout: Any) -> str:
-    """A layout's notation and its offsets, rows down and columns across, to the letter as CuTe has
-    them for layouts of two modes.
+    """A layout's notation and the table of its offsets, for two modes exactly as CuTe prints them.
 
-    One mode is a column; of more than two there is a table for each coordinate of the further ones.
-    LayoutError for a layout with dynamic numbers.
+    A layout of one mode is a column; of more than two modes there is one table for each coordinate
+    of the further modes. Raises LayoutError for a dynamic layout.
     """
     given = as_layout(layout)
     shown = plane(given)
@@ -46,8 +45,8 @@ def print_layout(layout: Any) -> None:
 
 @raises(LayoutError)
 def tv_text(layout_tv: Any, tile_mn: IntTuple) -> str:
-    """The same table of a layout (thread, value) → place in a tile (M, N), columns one after
-    another: in each cell the first who holds the element.
+    """The table of a layout (thread, value) → index in a column-major tile (M, N); each cell shows
+    the first thread and value that hold the element.
     """
     fragment = tv_fragment(layout_tv, tile_mn)
     thread, value = (x[0, :, :, 0].tolist() for x in holders(fragment))
@@ -60,7 +59,7 @@ def tv_text(layout_tv: Any, tile_mn: IntTuple) -> str:
 
 
 def _width(shown: Plane) -> int:
-    """Of a number: CuTe counts the digits of the inner layout's cosize."""
+    """The width of a cell: as in CuTe, the number of digits of the inner layout's cosize."""
     if shown.counts:
         return max(map(len, shown.offsets.flat))
     return len(str(inside(shown.layout).cosize()))

@@ -1,7 +1,7 @@
-"""Grids of offsets: in each cell where an element lies, coloured by the piece of memory it is in.
+"""Grids of offsets: each cell shows the offset of an element, coloured by its piece of memory.
 
-Lines separate the modes that rows and columns are nested in. A cell is one element, or a run of
-neighbours whose offsets follow one another in one piece.
+Lines separate the modes of rows and columns. A cell is one element, or a run of adjacent elements
+with consecutive offsets in one piece of memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .layout_planes import Array, Plane
 from .palette import EIGHT
 
 GRAINS = ("element", "run")
-MOST = 1 << 13  # elements, beyond which runs are drawn
+MOST = 1 << 13  # the most elements before runs are drawn
 LINE = 32  # elements of one mode in a row
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUnits:
-    """What offsets count: elements of ``bits`` bits in memory of which ``piece`` bits have one
-    colour. ``banked`` memory has 32 banks.
+    """The unit of offsets: elements of ``bits`` bits. A colour stands for ``piece`` bits of memory;
+    ``banked`` memory has 32 banks.
     """
 
     bits: int
@@ -39,11 +39,11 @@ class MemoryUnits:
     banked: bool = False
 
     def pieces(self, offset: Array) -> Array:
-        """The number of the piece that an element begins in."""
+        """The number of the piece in which an element starts."""
         return offset * self.bits // self.piece
 
     def banks(self, offset: Array, count: Array) -> tuple[Array, Array]:
-        """The first bank of ``count`` elements from an offset on, and how many they are in."""
+        """The first bank of ``count`` elements from an offset on, and the number of banks."""
         word = 8 * WORD
         low, high = offset * self.bits // word, ((offset + count) * self.bits - 1) // word
         return low % BANKS, high - low + 1
@@ -53,12 +53,12 @@ class MemoryUnits:
 
 
 def check_bits(bits: int) -> None:
-    """LayoutError for what is no size of an element, or 0, which is none."""
+    """Raise LayoutError for an invalid size of an element; 0 stands for no size."""
     if bits.__class__ is not int or not 0 <= bits <= 1024:
-        raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
+        raise LayoutError(f"bits must be 1 to 1024, or 0 to show no banks, got {bits!r}")
 
 
-COUNTED = MemoryUnits(1, 1)  # offsets and no more
+COUNTED = MemoryUnits(1, 1)  # offsets without memory
 
 
 def shared(bits: int) -> MemoryUnits:

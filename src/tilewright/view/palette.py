@@ -1,9 +1,9 @@
-"""The colours: 32 for lanes, a hue for the quad and a tint for the place in it; eight for the rest.
+"""The colours: 32 for lanes (a hue for the quad, a tint for the lane in it), and eight others.
 
-The eight hues are Okabe and Ito's (2008), which people of every colour vision tell apart, in an
-order that puts light and dark ones side by side. All tints are light, so black text on them is
-easy to read. Each of the ``EIGHT`` has a lightness of its own, five steps of L* from the next: they
-differ in print, and by 14 in CIELAB for people who see no red, no green or no blue.
+The eight hues are those of Okabe and Ito (2008), which are distinguishable with any colour vision,
+ordered so that light and dark ones alternate. All tints are light, so that black text is readable.
+Each of the ``EIGHT`` has a different lightness, at least five L* apart: they differ in grey print,
+and by 14 in CIELAB for protanopia, deuteranopia and tritanopia.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ def _mixed(hue: tuple[int, int, int], share: float) -> str:
 
 LANES = tuple(_mixed(hue, share) for hue in HUES for share in TINTS)
 EIGHT = tuple(_mixed(hue, share) for hue, share in zip(HUES, SHARES, strict=True))
-RANK = {colour: place for place, colour in enumerate((*LANES, *EIGHT))}
+RANK = {colour: index for index, colour in enumerate((*LANES, *EIGHT))}

@@ -1,4 +1,4 @@
-"""Panels: grids under headings, side by side, and as the operands of a product stand.
+"""Panels: grids with headings, placed side by side or as the operands of a product.
 
 metadata, scales …  A | B, scales …      B above what it makes, A at its left
                       | C and D
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from .grid import LEFT, SIZE, TOP, Element, Grid, paint
 from .svg import FAINT, INK, SHADE, Picture, text_width
 
-HEADING = 42  # height of what stands above a grid
+HEADING = 42  # height of a heading
 SPACE = 28  # between panels
-SHARED = (220, 60)  # the box that stands for an operand in shared memory
+SHARED = (220, 60)  # the box for an operand in shared memory
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A grid and up to three lines above it; the box of shared memory where it has no grid."""
+    """A grid and up to three lines above it; without a grid, a box for shared memory."""
 
     heading: tuple[str, ...]
     grid: Grid | None
@@ -59,7 +59,7 @@ def heading_width(lines: Sequence[str]) -> int:
 def paint_band(
     to: Picture, panels: Sequence[tuple[Panel, Element]], x: int, y: int, hover: bool
 ) -> int:
-    """Panels side by side, from (x, y) on; the lower edge."""
+    """Paint panels side by side from (x, y) on; returns their lower edge."""
     below = y
     for panel, element in panels:
         panel.paint(to, x, y, element, hover)
@@ -71,9 +71,9 @@ def paint_band(
 def paint_product(
     to: Picture, left: list[Panel], above: list[Panel], corner: list[Panel], y: int, hover: bool
 ) -> int:
-    """A and what belongs to it, ending the left side; B first above; C (or D) first in the corner.
+    """Paint A and its metadata at the left, B above, C or D in the corner; returns the lower edge.
 
-    Rows of A are as high as those of C, columns of B as wide. Returns the lower edge.
+    Rows of A are as high as those of C, and columns of B as wide as those of C.
     """
     wide = max(above[0].element[0], corner[0].element[0])
     high = max(panel.element[1] for panel in (*left, *corner))

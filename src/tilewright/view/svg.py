@@ -1,7 +1,8 @@
-"""A small writer of SVG: shapes and text in the order they are painted, and how wide text is.
+"""A small SVG writer: shapes and text in painting order, and text widths.
 
-Lengths are pixels. A picture says its own background, font and sizes, so that it looks the same in
-a browser, a notebook and print, light or dark; no style sheet, no script, nothing from elsewhere.
+Lengths are pixels. A picture sets its own background, font and sizes, so that it looks the same in
+a browser, a notebook and print, with light and dark themes. It has no style sheet, no script and no
+external resources.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ ADVANCE = 0.62  # width of a monospaced character, as a share of its size
 
 
 def escape(text: object) -> str:
-    """As text or as an attribute's value. Control characters, which XML can't have, are dropped."""
+    """Escape text for content or attributes; control characters, invalid in XML, are dropped."""
     plain = "".join(c for c in str(text) if c >= " " or c in "\t\n")
     return _escape(plain)
 
 
 def text_width(text: str, size: float) -> int:
-    """Room that a line of text needs."""
+    """The width of a line of text."""
     return -int(-len(text) * size * ADVANCE // 1)
 
 
 def number(value: float) -> str:
-    """As short as it can be: ``12``, ``12.5``."""
+    """A number as text, as short as possible: ``12``, ``12.5``."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if value % 1 else str(int(value))
 
 
 class Picture:
-    """An SVG document that grows as things are painted; ``render`` gives its text."""
+    """An SVG document that grows with its contents; ``render`` returns its text."""
 
     def __init__(self, title: str = "") -> None:
         self.title = title
@@ -39,11 +40,11 @@ class Picture:
         self._parts: list[str] = []
 
     def paint(self, parts: Iterable[str]) -> None:
-        """Markup as it is."""
+        """Append markup unchanged."""
         self._parts.extend(parts)
 
     def reach(self, x: float, y: float) -> None:
-        """Let the picture be at least this large."""
+        """Extend the picture to at least (x, y)."""
         self.width, self.height = max(self.width, x), max(self.height, y)
 
     def text(

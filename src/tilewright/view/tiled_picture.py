@@ -1,10 +1,10 @@
-"""Tiles by thread and value: any (thread, value) layout, TiledMma as A, B and C stand in the
+"""Pictures of tiles by thread and value: (thread, value) layouts, TiledMma as A, B and C of the
 product, TiledCopy as source and destination.
 
     T5     thread 5
-    V3     its value 3, as CuTe counts them; ``V4–5`` are two that are neighbours
+    V3     its value 3, in CuTe's order; ``V4–5`` are two adjacent values
 
-A (thread, value) layout over a tile is what a fragment is, so the cells are those of fragments.
+A (thread, value) layout over a tile is a fragment, so the cells are those of fragments.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ TOP = 44
 def draw_tv(
     layout_tv: Any, tile_mn: IntTuple, title: str = "", *, grain: str = "", hover: bool = True
 ) -> str:
-    """The SVG of a layout (thread, value) → place in a tile (M, N), columns one after another.
+    """The SVG of a layout (thread, value) → index in a column-major tile (M, N).
 
-    A place may also be a coordinate of the tile: strides as those of ``make_identity_layout``.
-    ``grain`` and ``hover`` are as for a fragment. LayoutError for places outside of the tile.
+    The layout may also map to coordinates of the tile, with strides like those of
+    ``make_identity_layout``. ``grain`` and ``hover`` are as for a fragment. Raises LayoutError for
+    indices outside of the tile.
     """
     check_grain(grain)
     to = Picture(title or str(layout_tv))
@@ -49,14 +50,12 @@ def draw_tv(
 
 
 def tv_fragment(layout_tv: Any, tile_mn: IntTuple, type_: str = "b32", **how: Any) -> Fragment:
-    """A (thread, value) layout over a tile, as a fragment is: LayoutError where it has other modes,
-    or leaves the tile.
-    """
+    """A (thread, value) layout over a tile as a fragment. Raises LayoutError for other modes."""
     given = as_layout(layout_tv)
     shape = product_each(Layout(tile_mn).shape)
     rows, columns = shape[0], prod(shape[1:])
     if len(given) != 2:
-        raise LayoutError(f"a layout of (thread, value) has two modes, not those of {given}")
+        raise LayoutError(f"a (thread, value) layout must have two modes, got {given}")
     for size_, what in ((given.size(), given), (rows * columns, f"a tile of {rows}×{columns}")):
         check_size(size_, str(what))
     if has_basis(inside(given).stride):
@@ -76,12 +75,12 @@ def _panel(name: str, fragment: Fragment, grain: str, where: str = "") -> Panel:
 
 
 def draw_tiled_mma(tiled: TiledMma, title: str = "", *, grain: str = "", hover: bool = True) -> str:
-    """The SVG of a TiledMma: who has what of A (left), B (above, as K×N) and C.
+    """The SVG of a TiledMma: the threads and values of A (left), B (above, as K×N) and C.
 
     ``grain`` and ``hover`` are as for a fragment.
     """
     if not isinstance(tiled, TiledMma):
-        raise LayoutError(f"a TiledMma is drawn, not {tiled!r}")
+        raise LayoutError(f"expected a TiledMma, got {tiled!r}")
     check_grain(grain)
     to = Picture(title or str(tiled.atom.instruction))
     to.text(0, 13, title or tiled.atom.instruction.opcode, 14, bold=True)
@@ -99,8 +98,8 @@ def draw_tiled_mma(tiled: TiledMma, title: str = "", *, grain: str = "", hover: 
 
 
 def mma_fragment(tiled: TiledMma, name: str, shape: IntTuple = None) -> Fragment:
-    """Operand A, B or C of a TiledMma, by thread and value, of its tile or of a shape; B, whose
-    shape is N×K, is drawn as K×N.
+    """Operand A, B or C of a TiledMma by thread and value, for its tile or a given shape. B, of
+    shape N×K, is drawn as K×N.
     """
     shape = tuple(tiled.tile_size_mnk[i] for i in SIDES[name]) if shape is None else shape
     i, operand = tiled.atom.instruction, "d" if name == "C" else name.lower()
@@ -113,13 +112,13 @@ def mma_fragment(tiled: TiledMma, name: str, shape: IntTuple = None) -> Fragment
 
 
 def in_shared_memory(tiled: TiledMma, name: str) -> bool:
-    """Whether every thread names all of an operand: it is read from shared memory."""
+    """Whether an operand is read from shared memory, so that every thread has all of it."""
     atom = tiled.atom
     return atom.instruction.asynchronous and (name == "B" or (name, atom.a_src) == ("A", "smem"))
 
 
 def _common_grain(tiled: TiledMma, operands: dict[str, Fragment]) -> str:
-    """The finest grain that all operands in registers are drawn with when drawn alone."""
+    """The coarsest of the grains with which the operands in registers would be drawn separately."""
     held = [f for name, f in operands.items() if not in_shared_memory(tiled, name)]
     return max((cells(f).grain for f in held), key=GRAINS.index)
 
@@ -136,24 +135,24 @@ def _about(tiled: TiledMma) -> str:
 def draw_tiled_copy(
     copy: TiledCopy, title: str = "", *, grain: str = "", hover: bool = True
 ) -> str:
-    """The SVG of a TiledCopy: who reads what of the source, and who writes what of the destination.
+    """The SVG of a TiledCopy: the threads that read the source and that write the destination.
 
-    Without a ``grain``, a cell is all neighbours of a thread, where elements are too many;
-    ``hover`` as for a fragment.
+    ``grain`` is by default an element, or a thread if elements are many; ``hover`` is as for a
+    fragment.
     """
     if not isinstance(copy, TiledCopy):
-        raise LayoutError(f"a TiledCopy is drawn, not {copy!r}")
+        raise LayoutError(f"expected a TiledCopy, got {copy!r}")
     said = f"{copy.size} threads, a tile of {'×'.join(map(str, tile_of(copy)))} {copy.atom.dtype}"
     sides = {"source": copy_fragment(copy, "S"), "destination": copy_fragment(copy, "D")}
     return _draw_sides(title or str(copy.atom.op), said, sides, grain, hover)
 
 
 def draw_copy_atom(atom: CopyAtom, title: str = "", *, grain: str = "", hover: bool = True) -> str:
-    """The SVG of a CopyAtom: who reads and who writes which value; a row is 16 bytes, where lines
-    of memory are so long, else it is all.
+    """The SVG of a CopyAtom: the threads that read and that write each value. A row is 16 bytes for
+    matrix moves, else all values.
     """
     if not isinstance(atom, CopyAtom):
-        raise LayoutError(f"a CopyAtom is drawn, not {atom!r}")
+        raise LayoutError(f"expected a CopyAtom, got {atom!r}")
     said = f"{atom.thr_id.size()} {plural('thread', atom.thr_id.size())}, values of {atom.dtype}"
     sides = {
         "source": atom_fragment(atom, atom.layout_src),
@@ -181,7 +180,7 @@ def atom_fragment(atom: CopyAtom, layout: Layout) -> Fragment:
 
 
 def _draw_sides(title: str, said: str, sides: dict[str, Fragment], grain: str, hover: bool) -> str:
-    """Source and destination, side by side where there is room."""
+    """Source and destination, side by side if they fit."""
     check_grain(grain)
     few = max(f.rows * f.columns for f in sides.values()) <= MOST[GRAINS[0]]
     grain = grain or GRAINS[0 if few else -1]

@@ -242,19 +242,22 @@ def test_a_notebook_shows_pages() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: page(5.0), "has a page, not 5.0"),
-        (lambda: page(Layout((1024, 1024))), "1048576 elements, and a page follows 16384"),
-        (lambda: page(Layout(4), bits=-3), "1 to 1024 bits"),
-        (lambda: page(Layout(4, 1 << 60)), "counts up to 4503599627370496"),
-        (lambda: OperandPath(Layout((64, 32)), COPY, Layout((32, 64))), "a way is of one tile"),
+        (lambda: page(5.0), "expected a layout, .* or Stage, got 5.0"),
+        (lambda: page(Layout((1024, 1024))), "at most 16384 elements, got 1048576"),
+        (lambda: page(Layout(4), bits=-3), "bits must be 1 to 1024"),
+        (lambda: page(Layout(4, 1 << 60)), "must be at most 4503599627370496"),
+        (
+            lambda: OperandPath(Layout((64, 32)), COPY, Layout((32, 64))),
+            "same two-dimensional tile",
+        ),
         (
             lambda: OperandPath(Layout((64, 32, 2)), COPY, Layout((64, 32, 2))),
-            "a way is of one tile",
+            "same two-dimensional tile",
         ),
         (
             lambda: Stage(MMA, way(Layout((128, 32)), make_tiled_copy_A),
                           OperandPath(Layout((128, 64)), COPY, Layout((128, 64)))),
-            "K differs",
+            "must have the same K",
         ),
     ],
 )  # fmt: skip

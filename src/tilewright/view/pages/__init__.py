@@ -1,1 +1,1 @@
-"""Interactive HTML pages: one element followed from step to step."""
+"""Interactive HTML pages that trace an element through several steps."""

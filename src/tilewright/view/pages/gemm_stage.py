@@ -1,7 +1,7 @@
-"""A stage of a GEMM as a page follows it: A and B from global memory to the instruction, and C.
+"""A stage of a GEMM on a page: the path of A and B from global memory to the instruction, and C.
 
-global memory → who copies → shared memory: before and after the swizzle, its lines and banks
-→ who loads → whose register → the instruction's operand
+global memory → copying thread → shared memory: before and after the swizzle, lines and banks
+→ loading thread → register → operand of the instruction
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .page_steps import PageStep, PageTile, holder_facts, holder_step, offset_st
 
 @dataclass(frozen=True, slots=True)
 class OperandPath:
-    """How an operand's tile comes to the tensor cores.
+    """The path of an operand's tile to the tensor cores.
 
     ``gmem`` and ``smem`` are its layouts in global and shared memory, (M, K) or (N, K), in
-    elements; ``copy`` brings it from one to the other, ``load`` from there to registers (None where
-    the instruction reads shared memory).
+    elements. ``copy`` copies from global to shared memory, ``load`` from shared memory to registers
+    (None if the instruction reads shared memory).
     """
 
     gmem: AnyLayout
@@ -54,8 +54,9 @@ class OperandPath:
         sizes = [size_of(as_layout(layout)) for layout in (self.gmem, self.smem)]
         if sizes[0] != sizes[1] or sizes[0][0] != 1:
             raise LayoutError(
-                f"a way is of one tile: {self.gmem} in global and {self.smem} in shared memory",
-                hint="take a local_tile of global memory, and one stage: smem(None, None, 0)",
+                "gmem and smem must be layouts of the same two-dimensional tile, got "
+                f"{self.gmem} and {self.smem}",
+                hint="use a local_tile of global memory, and one stage: smem(None, None, 0)",
             )
 
     @property
@@ -69,9 +70,9 @@ class OperandPath:
 
 @dataclass(frozen=True, slots=True)
 class Stage(Drawable):
-    """One k-tile of a GEMM: its instructions, and the ways of A and B.
+    """One k-tile of a GEMM: its instructions, and the paths of A and B.
 
-    LayoutError where A and B have not the same K.
+    Raises LayoutError if A and B have different K extents.
     """
 
     mma: TiledMma
@@ -80,7 +81,9 @@ class Stage(Drawable):
 
     def __post_init__(self) -> None:
         if self.a.sizes[1] != self.b.sizes[1]:
-            raise LayoutError(f"A is {self.a.sizes}, M×K, and B {self.b.sizes}, N×K: K differs")
+            raise LayoutError(
+                f"A (M×K) and B (N×K) must have the same K, got {self.a.sizes} and {self.b.sizes}"
+            )
 
 
 @followed.register
@@ -111,7 +114,7 @@ def _way_steps(stage: Stage, name: str, way: OperandPath) -> list[PageStep]:
 
 
 def _load_steps(name: str, tile: PageTile, way: OperandPath) -> list[PageStep]:
-    """Who reads shared memory; of ldmatrix, who gives the addresses of its lines."""
+    """The threads that read shared memory; for ldmatrix, those that give the row addresses."""
     if way.load is None:
         return []
     source, op = _whole(way.load, "S", way.sizes), way.load.atom.op
@@ -129,7 +132,7 @@ def _load_steps(name: str, tile: PageTile, way: OperandPath) -> list[PageStep]:
 def _cost(
     count: Any, layout: AnyLayout, bits: int, vector: int | None, op: str, who: Fragment
 ) -> str:
-    """What an access costs, in a line; why there is none where it is refused."""
+    """The cost of an access in one line, or the error if it is not supported."""
     try:
         return str(count(layout, bits, vector, op, tv=who.layout)).splitlines()[0]
     except LayoutError as error:
@@ -137,14 +140,14 @@ def _cost(
 
 
 def _whole(copy: TiledCopy, side: str, sizes: tuple[int, int]) -> Fragment:
-    """A side of a copy over a tile of several of its own, by thread and value."""
+    """A side of a copy, repeated over a larger tile, by thread and value."""
     parts = getattr(copy, f"tidfrg_{side}")(Layout(sizes))
     layout = make_layout(parts[0], make_layout(parts[1], parts[2]))
     return tv_fragment(layout, sizes, copy.atom.dtype.name)
 
 
 def _result(tiled: TiledMma, m: int, n: int) -> PageStep:
-    """C: a colour for each warp, lines around what an instruction computes."""
+    """C: a colour for each warp, lines around the tile of an instruction."""
     tile = PageTile(NAMES["C"], (m, n))
     found = held(tiled, "C", tile.sizes)
     facts = holder_facts(found.thread, found.value) | {

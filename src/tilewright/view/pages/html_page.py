@@ -1,9 +1,9 @@
-"""One page, in one file: a tile's elements are followed from step to step, with the mouse or the
-keys, and each step says in words where the marked one is.
+"""An HTML page in one file, on which an element of a tile is traced through several steps with the
+mouse or the keys. Each step describes where the marked element is.
 
-The pictures are SVG and stand there without a script; what the script needs, which element is where
-in each, are numbers that it unpacks. Nothing comes from elsewhere, and the page's own security
-policy allows this script and this style and nothing else.
+The pictures are SVG and work without the script. The script reads the positions of elements from
+packed numbers. The page has no external resources, and its content security policy allows only its
+own script and style.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ KEYS = (
     "← → steps; shift with an arrow: the next element; a click pins the element under the mouse, "
     "escape lets it go."
 )
-FRAME = 720  # pixels of a page in a notebook
-EXACT = 1 << 52  # numbers up to which differences are exact in a script
-START = (3, 5)  # the coordinates that are pinned at first, where the tile is so large
+FRAME = 720  # height of a page in a notebook, in pixels
+EXACT = 1 << 52  # differences of numbers up to this are exact in JavaScript
+START = (3, 5)  # the coordinates that are pinned initially, if the tile is large enough
 
 
 def page(given: Any, title: str = "", *, bits: int = 0) -> str:
-    """The HTML page that follows the elements of a layout (composed, of a tensor), a swizzle, an
+    """The HTML page that traces the elements of a layout (composed, of a tensor), a swizzle, an
     instruction, an atom, a TiledMma, a TiledCopy or a Stage of a GEMM.
 
-    ``bits`` is the size of a layout's elements, which says what banks they are in. LayoutError for
-    anything else, and for tiles of more than 16384 elements.
+    ``bits`` is the size of a layout's elements, from which banks are computed. Raises LayoutError
+    for anything else, and for tiles of more than 16384 elements.
     """
     check_bits(bits)
     found = followed(given, bits)
@@ -53,22 +53,20 @@ def page(given: Any, title: str = "", *, bits: int = 0) -> str:
 
 
 def frame(given: Any) -> str:
-    """The page as a part of another one: in a notebook."""
+    """The page as an iframe, for notebooks."""
     height = f"width:100%;height:{FRAME}px;border:0"
     return f'<iframe srcdoc="{quoted(page(given))}" style="{height}"></iframe>'
 
 
 class Pack:
-    """Whole numbers one array after another, as text: each as what it is more than the one before,
-    which repeats itself and is packed well.
-    """
+    """Integer arrays packed as text. Numbers are stored as differences, which compress well."""
 
     def __init__(self) -> None:
         self._arrays: list[Array] = []
         self._count = 0
 
     def add(self, array: Array) -> int:
-        """Where the array begins."""
+        """Add an array; returns its start."""
         start, self._count = self._count, self._count + array.size
         self._arrays.append(array.ravel())
         return start
@@ -78,14 +76,14 @@ class Pack:
         numbers = np.concatenate(self._arrays)
         largest = int(np.abs(numbers).max())
         if largest > EXACT:
-            raise LayoutError(f"a page counts up to {EXACT}, and here is {largest}")
+            raise LayoutError(f"numbers on a page must be at most {EXACT}, got {largest}")
         wide = largest >= 1 << 30
         more = np.diff(numbers, prepend=0).astype("<f8" if wide else "<i4")
         return {"numbers": b64encode(compress(more.tobytes(), 9)).decode(), "wide": wide}
 
 
 def _facts(step: PageStep, pack: Pack) -> dict[str, Any]:
-    """A step as the script has it."""
+    """The data of a step for the script."""
     shown = shortened(step.grid)
     used = set(re.findall(r"{(\w+)}", step.says))
     return {

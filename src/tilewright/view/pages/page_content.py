@@ -1,4 +1,4 @@
-"""What a page follows: the steps of a layout, of a TiledMma and its atom, of a TiledCopy.
+"""The contents of a page: the steps of a layout, a TiledMma, an atom or a TiledCopy.
 
 a layout       offset → after the swizzle → line and bank
 a TiledMma     of A, B and C: thread and value → register → place in the instruction
@@ -36,14 +36,14 @@ from .page_steps import (
     swizzle_facts,
 )
 
-ELEMENTS = 1 << 14  # of a tile that is followed, at most
+ELEMENTS = 1 << 14  # the most elements of a tile
 NAMES = {"A": ("m", "k"), "B": ("n", "k"), "C": ("m", "n")}
 HELD = "thread {thread} (warp {warp}, lane {lane}) has it as value {value}[, and {others} more]"
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a page is about, and its steps."""
+    """The title, the summary and the steps of a page."""
 
     title: str
     about: str
@@ -53,10 +53,10 @@ class Followed:
 @singledispatch
 def followed(given: Any, bits: int = 0) -> Followed:
     """The steps of a layout (composed, of a tensor, a shape, a swizzle), a fragment, an
-    instruction, an atom, a TiledMma or a TiledCopy. LayoutError for anything else, and for tiles of
-    more than 16384 elements.
+    instruction, an atom, a TiledMma or a TiledCopy. Raises LayoutError for anything else, and for
+    tiles of more than 16384 elements.
     """
-    raise LayoutError(f"a layout, atom, TiledMma, TiledCopy or Stage has a page, not {given!r}")
+    raise LayoutError(f"expected a layout, atom, TiledMma, TiledCopy or Stage, got {given!r}")
 
 
 # --- layouts -------------------------------------------------------------------------------------
@@ -82,12 +82,12 @@ def _(given: Any, bits: int = 0) -> Followed:
 
 
 def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> PageTile:
-    """The tile that a layout has, its further modes counted with the second."""
+    """The tile of a layout; modes after the second are grouped with it."""
     planes, rows, columns = size_of(layout)
     if planes * rows * columns > ELEMENTS:
         raise LayoutError(
-            f"{layout} has {planes * rows * columns} elements, and a page follows {ELEMENTS}",
-            hint="follow a tile of it: composition(layout, (128, 64)), say",
+            f"a page must have at most {ELEMENTS} elements, got {planes * rows * columns}",
+            hint="use a tile, for example composition(layout, (128, 64))",
         )
     if len(layout) == 1:
         return PageTile(names[:1], (rows,))
@@ -95,14 +95,14 @@ def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> Pa
 
 
 def _flat(layout: AnyLayout) -> Plane:
-    """One plane of all, further modes grouped with the second."""
+    """The layout as one plane, with further modes grouped with the second."""
     return plane(group_modes(layout, 1, len(layout)) if len(layout) > 2 else layout)
 
 
 def layout_steps(
     group: str, layout: AnyLayout, tile: PageTile, bits: int, *, before: bool = True
 ) -> list[PageStep]:
-    """Where a layout puts a tile's elements: ``before`` the swizzle, after it, line of memory."""
+    """The steps of a layout: offsets ``before`` the swizzle, after it, and lines of memory."""
     shown = _flat(layout)
     memory = shared(bits) if bits else COUNTED
     where = ": byte {byte}, bank {bank}" if bits else ""
@@ -181,9 +181,9 @@ def sizes_of(tiled: TiledMma, name: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Who has what of an operand's tile: of each element the first ``thread`` and ``value``, the
-    ``place`` in the instruction's operand and the instruction's number on both sides (``rest``);
-    ``elements`` by (thread, value).
+    """The holders of an operand's tile. For each element: its first ``thread`` and ``value``, its
+    index in the instruction's operand (``place``) and the instruction's coordinates (``rest``).
+    ``elements`` are the elements by (thread, value).
     """
 
     thread: Array
@@ -195,7 +195,7 @@ class Held:
 
 
 def held(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> Held:
-    """An operand's tile of these sizes, evaluated; of what is in shared memory, thread 0's view."""
+    """The holders of an operand's tile of these sizes; for shared memory, the view of thread 0."""
     parts = getattr(tiled, f"thrfrg_{name}")(Layout(sizes))
     modes = (parts[0][0], *parts[0][1], parts[1][0], *list(parts[1][1])[:2])
     shape = tuple(mode.size() for mode in modes)
@@ -218,7 +218,7 @@ def held(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> Held:
 
 
 def operand_steps(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> list[PageStep]:
-    """An operand in the registers of its threads, and in the instruction."""
+    """The steps of an operand: threads, registers, instruction."""
     tile = PageTile(NAMES[name], sizes)
     found = held(tiled, name, sizes)
     if in_shared_memory(tiled, name):
@@ -233,7 +233,7 @@ def operand_steps(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> list[Pa
 
 
 def _register_step(tiled: TiledMma, name: str, tile: PageTile, found: Held, about: str) -> PageStep:
-    """Registers: where in them a value is, if each of the instruction's values is stored."""
+    """The register and the bits of each value, if the instruction stores every value."""
     stored = tiled.atom.instruction.fragment("d" if name == "C" else name.lower())
     facts = holder_facts(found.thread, found.value)
     says, per = "value {value} of thread {thread}", 1
@@ -252,7 +252,7 @@ def _register_step(tiled: TiledMma, name: str, tile: PageTile, found: Held, abou
 def _instruction_step(
     tiled: TiledMma, name: str, tile: PageTile, found: Held, verb: str
 ) -> PageStep:
-    """Where in the instruction's operand an element is, and in which instruction."""
+    """The instruction of each element, and the element's coordinates in its operand."""
     one = TiledMma(tiled.atom)
     fragment = mma_fragment(one, name)
     column, row = np.divmod(found.place, fragment.rows)
@@ -273,7 +273,7 @@ def _instruction_step(
 def _(given: Fragment, bits: int = 0) -> Followed:
     """A (thread, value) layout over its matrix."""
     if given.tiles > 1:
-        raise LayoutError(f"a page follows one matrix, and {given.layout} is over {given.tiles}")
+        raise LayoutError(f"a page must have one matrix, got {given.tiles} of {given.layout}")
     tile = PageTile(("i", "j"), (given.rows, given.columns))
     per = max(1, given.word // given.bits)
     first = holder_step("", "who holds what", str(given.layout), tile, given, HELD)
@@ -296,7 +296,7 @@ def _(given: TiledCopy, bits: int = 0) -> Followed:
 
 
 def copy_steps(group: str, tile: PageTile, sides: dict[str, Fragment]) -> list[PageStep]:
-    """Who reads what and who writes what: one step where that is the same."""
+    """The threads that read and that write each element; one step if they are the same."""
     read = "thread {thread} (warp {warp}, lane {lane}) reads it as its value {value}"
     written = "thread {thread} (warp {warp}, lane {lane}) writes it as its value {value}"
     source, destination = sides["S"], sides["D"]

@@ -1,9 +1,9 @@
-"""The steps of a page: pictures of one tile in which the same element is found again.
+"""The steps of a page: pictures of a tile in which the same element is marked.
 
-A step is a grid, where in it each element of a tile stands, and what is to be said of it. Elements
-are named by coordinates (``m`` and ``k``): what two steps have in common is marked in both, so an
-element of A marks a row of C and, in B, what it is multiplied by. Elements count with the first
-coordinate fastest.
+A step has a grid, the positions of the tile's elements in it, and a sentence about an element.
+Elements are identified by coordinates (``m`` and ``k``). Elements with equal common coordinates are
+marked in all steps, so an element of A marks a row of C and, in B, its factors. Elements are
+numbered with the first coordinate fastest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..offset_grid import LINE, MemoryUnits, offset_grids
 from ..palette import LANES
 
 NOWHERE = -1
-LINES = 256  # of memory that are drawn at most
-RUNS = 1 << 10  # elements, beyond which runs are drawn
+LINES = 256  # the most lines of memory that are drawn
+RUNS = 1 << 10  # the most elements before runs are drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,17 @@ class PageTile:
         return prod(self.sizes)
 
     def coordinates(self) -> list[Array]:
-        """Of each element, each coordinate."""
+        """Each coordinate, for all elements."""
         return list(np.unravel_index(np.arange(self.size), self.sizes, order="F"))
 
 
 @dataclass(frozen=True, slots=True)
 class PageStep:
-    """One picture of a page, and what is said of an element in it.
+    """A picture of a page, and the description of an element in it.
 
-    ``group`` names the operand, where there are several.
-    ``places`` are (elements, copies) of a tile: row * columns + column in the grid, or ``NOWHERE``.
-    ``says`` is a sentence with the names of coordinates and of ``facts``, which are numbers of each
-    element, in braces.
+    ``group`` names the operand if there are several. ``places`` (elements, copies) are the
+    positions of elements in the grid, row * columns + column, or ``NOWHERE``. ``says`` is a
+    sentence with names in braces: coordinates, and ``facts``, which are numbers for each element.
     """
 
     group: str
@@ -78,7 +77,7 @@ class PageStep:
 def offset_step(
     group: str, title: str, about: str, tile: PageTile, shown: Plane, memory: MemoryUnits, says: str
 ) -> PageStep:
-    """Where a layout puts each element, on the tile itself."""
+    """The offset of each element, drawn on the tile."""
     flat = len(tile.sizes) == 1
     grain = "run" if tile.size > RUNS and memory.piece > 1 else ""
     grid = offset_grids(shown, memory, grain, flat=flat)[0]
@@ -93,7 +92,7 @@ def offset_step(
 
 
 def on_tile(tile: PageTile, *, transposed: bool = False) -> Array:
-    """Places where rows and columns are the tile's own; one mode is drawn in lines."""
+    """Positions if the grid's rows and columns are the tile's; one mode is drawn in lines."""
     if transposed or len(tile.sizes) == 1:
         return np.arange(tile.size)[:, None]
     row, column = tile.coordinates()
@@ -102,7 +101,7 @@ def on_tile(tile: PageTile, *, transposed: bool = False) -> Array:
 
 
 def swizzle_facts(swizzle: Swizzle, before: Array) -> dict[str, Array]:
-    """The bits that a swizzle reads, those that it changes, and what they become."""
+    """The bits that a swizzle reads, those that it changes, and their new value."""
     read, changed = swizzle.yyy_msk, swizzle.zzz_msk
     low = [(mask & -mask).bit_length() - 1 for mask in (read, changed)]
     return {
@@ -124,7 +123,7 @@ def memory_step(
     memory: MemoryUnits,
     says: str,
 ) -> PageStep:
-    """Memory line by line, and which element stands where; ``line`` and ``at`` are its place."""
+    """Memory by lines, with the element at each offset; ``line`` and ``at`` are its position."""
     whole = memory.piece > 1 and 8 * WAVEFRONT % memory.bits == 0
     wide = 8 * WAVEFRONT // memory.bits if whole else LINE
     line, column = np.divmod(offset, wide)
@@ -147,7 +146,7 @@ def memory_step(
 
 
 def _first(place: Array, size: int) -> Array:
-    """Place → the first element there, or ``NOWHERE``."""
+    """Position → the first element there, or ``NOWHERE``."""
     held = np.full(size, NOWHERE)
     there = np.flatnonzero(place >= 0)[::-1]
     held[place[there]] = there
@@ -155,7 +154,7 @@ def _first(place: Array, size: int) -> Array:
 
 
 def _columns(memory: MemoryUnits, wide: int) -> Axis:
-    """Elements of a line, under the banks that they are in."""
+    """The elements of a line, under their banks."""
     together = memory.piece // memory.bits
     if not memory.banked or together < 1 or wide % together:
         return Axis(wide)
@@ -171,8 +170,8 @@ def element_grid(
     rows: Axis,
     columns: Axis,
 ) -> Grid:
-    """A grid of elements: in each cell the coordinates of those that stand there side by side, of
-    one ``kind``. ``held`` are their numbers, ``NOWHERE`` where there is none.
+    """A grid of elements. A cell shows the coordinates of adjacent elements of one ``kind``;
+    ``held`` are the elements' numbers, or ``NOWHERE``.
     """
     crd = [np.where(held >= 0, c[held], 2 * NOWHERE) for c in tile.coordinates()]
     steps = [np.diff(c, axis=1) for c in crd]
@@ -193,8 +192,8 @@ def element_grid(
 def holder_step(
     group: str, title: str, about: str, tile: PageTile, fragment: Fragment, says: str
 ) -> PageStep:
-    """Who holds each element, on the tile itself: ``thread``, ``value``, ``warp``, ``lane``, and
-    how many ``others`` hold it too.
+    """The holder of each element, drawn on the tile: ``thread``, ``value``, ``warp``, ``lane``, and
+    the number of ``others`` that hold it too.
     """
     thread, value = (x[0] for x in holders(fragment))
     if fragment.transposed:
@@ -215,7 +214,7 @@ def register_step(
     group: str, title: str, about: str, tile: PageTile, held: Array, per: int, says: str,
     facts: dict[str, Array],
 ) -> PageStep:  # fmt: skip
-    """Registers: a row for each thread, its values side by side; ``per`` of them share a register.
+    """Registers: one row for each thread with its values, ``per`` of which share a register.
 
     ``held`` (threads, values) are the elements.
     """
