@@ -1,5 +1,5 @@
-"""``python -m tilewright``, and the script ``tilewright``, are the command. Ctrl-C while it is
-still being imported ends the process at once, without a word.
+"""The command, run as ``python -m tilewright`` or by the script ``tilewright``. Ctrl-C during its
+imports ends the process immediately, without a traceback.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""The compile cache on disk: bytes by kind and key, which only ever make things faster.
+"""The compile cache on disk: bytes by kind and key.
 
-One file holds one entry, with a checksum over key and value. A file appears whole, by an atomic
-rename, so processes need no lock; one that is damaged in any way is deleted and made again. A disk
-that is full or may not be written means working without a cache, after one warning, not an error.
+One file holds one entry, with a checksum of key and value. Files are created by an atomic rename,
+so processes need no lock; a damaged file is deleted and created again. If the disk is full or not
+writable, the package works without a cache, after one warning.
 
-Entries include machine code that will run, so every directory and file on the way to an entry must
-be ours alone to write (``trusted_directory.py``).
+Entries include machine code that is executed, so every directory and file on the path to an entry
+must be writable by this user only (``trusted_directory.py``).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _KIND = re.compile(r"[a-z0-9_-]+")
 
 
 class CacheWarning(RuntimeWarning):
-    """The cache can't be used; everything works, but compiles each time."""
+    """Warning that the cache can't be used; every kernel is compiled in each process."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What the cache holds: for ``tilewright doctor``."""
+    """Statistics of the cache, for ``tilewright doctor``."""
 
     path: Path | None
     entries: int
@@ -94,7 +94,7 @@ class Cache:
     # --- use
 
     def get(self, kind: str, key: bytes | str) -> bytes | None:
-        """The value, or None where there is none that is whole."""
+        """The value; None on a miss or for a damaged entry."""
         folder = self._folder()
         if folder is None:
             return None
@@ -110,7 +110,7 @@ class Cache:
         return value
 
     def put(self, kind: str, key: bytes | str, value: bytes) -> None:
-        """Keep a value, replacing any older one."""
+        """Store a value, replacing an older one."""
         folder = self._folder()
         if folder is None or not self._may_write:
             return
@@ -130,7 +130,7 @@ class Cache:
             self._grown(folder, len(data))
 
     def get_or_make(self, kind: str, key: bytes | str, make: Callable[[], bytes]) -> bytes:
-        """The value, made and kept where there is none; of many threads that ask, one makes it."""
+        """The value; on a miss it is created and stored, by one thread if several request it."""
         name = f"{kind}/{_name(kind, key)}"
         with self._lock:
             turn = self._making.setdefault(name, _Turn())
@@ -143,7 +143,7 @@ class Cache:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything can be found in it."""
+        """Whether the cache is enabled."""
         return self._folder() is not None
 
     def clear(self) -> None:
@@ -177,13 +177,13 @@ class Cache:
                 self._give_up(f"no cache: {error}")
 
     def _reopened(self) -> Directory | None:
-        """Another folder in the place of one that was deleted (whose descriptor others may use)."""
+        """A new folder for a deleted one (whose descriptor other threads may use)."""
         with self._lock:
             self._open = None
         return self._folder()
 
     def _give_up(self, why: str) -> None:
-        """Stop writing, and say so once."""
+        """Disable writing, with one warning."""
         if self._may_write:
             self._may_write = False
             hint = "compiling each time; TILEWRIGHT_CACHE_DIR chooses another place"

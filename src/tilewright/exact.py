@@ -1,9 +1,9 @@
-"""Numbers of any size, exactly: what rounds once must have lost nothing before.
+"""Exact arithmetic on floating-point numbers, with a single rounding at the end.
 
-A finite number is sign, magnitude and exponent as Python integers (arrays of dtype object), on
-which sums and products lose nothing; ``rounded`` turns one into bits in a single step. A quotient
-or a root has no end, so its last bit says whether anything follows (it is odd then), far below
-where rounding looks. ``fma`` is IEEE's, infinities and NaNs included, with one canonical NaN.
+A finite number is sign, magnitude and exponent as Python integers (arrays of dtype object), so sums
+and products are exact; ``rounded`` converts one to bits in a single step. A quotient or root is
+computed to more bits than any format has, with a sticky last bit: it is odd if digits follow.
+``fma`` is IEEE 754's, including infinities and NaNs, with one canonical NaN.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Exact(NamedTuple):
 
     @classmethod
     def of(cls, fmt: str, bits: Lanes) -> Exact:
-        """The numbers that bits mean (of infinities and NaNs: something finite)."""
+        """The numbers with these bits (an arbitrary finite number for infinities and NaNs)."""
         negative, significand, exponent = decompose(fmt, bits)
         return cls(negative, significand.astype(object), exponent.astype(object))
 
     def scaled(self, exponent: Lanes) -> Lanes:
-        """The signed integers that times 2^exponent are these numbers; none is cut off."""
+        """The signed integers n with these numbers = n · 2^exponent, exactly."""
         steps: Lanes = self.magnitude << (self.exponent - exponent)
         return np.where(self.negative, -steps, steps)
 
@@ -47,7 +47,7 @@ def product(x: Exact, y: Exact) -> Exact:
 
 
 def total(x: Exact, y: Exact, rnd: str) -> Exact:
-    """x + y. Opposites add up to +0, in mode ``rm`` to −0; zeros of one sign keep it."""
+    """x + y. The sum of opposite numbers is +0, in mode ``rm`` −0; zeros of one sign keep it."""
     low = np.minimum(x.exponent, y.exponent)
     steps = x.scaled(low) + y.scaled(low)
     of_zero = np.where(x.negative == y.negative, x.negative, rnd == "rm")
@@ -56,7 +56,7 @@ def total(x: Exact, y: Exact, rnd: str) -> Exact:
 
 
 def quotient(x: Exact, y: Exact) -> Exact:
-    """x / y to at least 64 bits, odd where it goes on; y is not zero."""
+    """x / y to at least 64 bits with a sticky bit; y is not zero."""
     spare = 128
     above = x.magnitude << spare
     whole = above // y.magnitude
@@ -65,7 +65,7 @@ def quotient(x: Exact, y: Exact) -> Exact:
 
 
 def root(x: Exact) -> Exact:
-    """√x to at least 64 bits, odd where it goes on; x is not negative."""
+    """√x to at least 64 bits with a sticky bit; x is not negative."""
     spare = 128 + x.exponent % 2
     square = x.magnitude << spare
     whole = _isqrt(square)
@@ -74,10 +74,9 @@ def root(x: Exact) -> Exact:
 
 
 def rounded(fmt: str, x: Exact, rnd: str) -> Lanes:
-    """The bits nearest to x in the sense of ``rnd``.
+    """The bits of x, rounded in mode ``rnd``.
 
-    ``round_to`` takes 64 bits. What lies below the first 63 only matters by being there, so it
-    makes the lowest of them odd.
+    ``round_to`` takes 64 bits, so the bits below the first 63 are combined into a sticky bit.
     """
     spare = np.maximum(_bit_length(x.magnitude) - 63, 0)
     kept = x.magnitude >> spare
@@ -89,19 +88,19 @@ def rounded(fmt: str, x: Exact, rnd: str) -> Lanes:
 
 
 def canonical(fmt: str, bits: Lanes) -> Lanes:
-    """The bits, every NaN replaced by the format's own."""
+    """The bits with every NaN replaced by the format's canonical one."""
     row = dtype(fmt)
     made: Lanes = np.where(is_nan(row, bits), row.nan, bits).astype(row.storage)
     return made
 
 
 def quiet() -> np.errstate:
-    """NumPy without warnings: what overflows or is no number is what was asked for."""
+    """Suppress NumPy's warnings: overflow and NaN are valid results here."""
     return np.errstate(all="ignore")
 
 
 def settled(fmt: str, bits: Lanes, ordinary: Lanes, special: Lanes) -> Lanes:
-    """The bits in ordinary lanes, in the others those of the double that IEEE arithmetic gave."""
+    """The bits in ordinary lanes; in the others the encoded double ``special``."""
     if not ordinary.all():
         bits = np.where(ordinary, bits, encode(fmt, np.where(ordinary, 0.0, special)))
     return canonical(fmt, bits)

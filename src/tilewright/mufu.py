@@ -225,9 +225,9 @@ class _Arrays:
 def evaluate(function: str, bits: Bits) -> Bits:
     """``function`` of f32 bits (uint32 of any shape), as ``f32`` says. Raises DtypeError."""
     if function not in _FUNCTIONS:
-        raise DtypeError(f"no approximation is {function!r}; known are {', '.join(_FUNCTIONS)}")
+        raise DtypeError(f"unknown approximation {function!r}; known are {', '.join(_FUNCTIONS)}")
     given = getattr(bits, "dtype", type(bits).__name__)
     if given != np.uint32:
-        raise DtypeError(f"f32 bits are uint32, not {given}", hint="x.view(numpy.uint32) of f32")
+        raise DtypeError(f"f32 bits must be uint32, got {given}", hint="use x.view(numpy.uint32)")
     made: Bits = f32(function, np.asarray(bits, np.uint64), _Arrays()).astype(np.uint32)
     return made

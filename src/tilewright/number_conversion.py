@@ -39,7 +39,7 @@ def _as_float(t: str | DType) -> DType:
 
 
 def _codes(bits: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """Bits as integers; DtypeError for what is none."""
+    """Bits as integers; DtypeError for anything else."""
     given = np.asarray(bits)
     if given.dtype.kind not in "iubO" and given.size:
         raise DtypeError(f"bits must be integers, got {given.dtype}")
@@ -78,8 +78,8 @@ def is_negative(t: str | DType, bits: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 def decompose(t: str | DType, bits: npt.ArrayLike) -> FloatParts:
     """A float's bits as integers; the significand has ``mantissa`` + 1 bits, fewer if subnormal.
 
-    A subnormal's (and a zero's) exponent is that of the least normal number. Infinities and NaNs
-    have parts that mean nothing.
+    A subnormal's (and a zero's) exponent is that of the smallest normal number. The parts of
+    infinities and NaNs are unspecified.
     """
     t = _as_float(t)
     codes = _magnitude(t, bits).astype(np.int64)
@@ -237,7 +237,7 @@ def encode(
 
 
 def _numbers(values: npt.ArrayLike) -> Array:
-    """Real numbers as an array; DtypeError for what is none."""
+    """Real numbers as an array; DtypeError for anything else."""
     given = np.asarray(values)
     if given.dtype.kind == "O" and all(isinstance(x, int | float | np.number) for x in given.flat):
         try:
