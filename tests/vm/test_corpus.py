@@ -93,8 +93,8 @@ WAYS = {
 def test_kernel_results_equal_numpy_with_other_options(case, way):
     machine, launch = WAYS[way]
     careless = way == "checked" and case.file in UNFENCED
-    says = "fence: cp.async.bulk.tensor.* what the mbarrier.init.* wrote"
-    with pytest.raises(VmFault, match=says) if careless else nullcontext():
+    message = "fence: cp.async.bulk.tensor.* what the mbarrier.init.* wrote"
+    with pytest.raises(VmFault, match=message) if careless else nullcontext():
         run(case, Machine(**machine), **launch)
 
 

@@ -167,5 +167,5 @@ def test_same_array_twice_is_written_in_either_order():
 
 def test_memory_shared_under_two_types_is_refused():
     b = np.zeros(64, np.float16)
-    with pytest.raises(LaunchError):
+    with pytest.raises(LaunchError, match="must not share memory"):
         plus_one[1](b.view(np.float32), b[:32].view(np.float32)[:16], device="vm")

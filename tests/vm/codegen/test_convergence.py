@@ -98,7 +98,7 @@ def texts(f: Form) -> tuple[str, str]:
 
 
 def fault(f: Form, body: str, block: int = 32) -> VmFault | None:
-    """What the stepping evaluator says of it."""
+    """What the stepping evaluator message of it."""
     text, arch = texts(f)
     machine = Machine(arch)
     machine.load(text.replace("BODY", body))
@@ -140,7 +140,7 @@ def test_half_of_the_lanes_is_a_fault() -> None:
 
 
 def test_half_of_the_lanes_is_a_fault_in_compiled_code() -> None:
-    """The forms of an H200 in one kernel; its parameter says which runs."""
+    """The forms of an H200 in one kernel; its parameter message which runs."""
     have = Target.parse("sm_90a")
     forms = [f for f in WAITED.values() if have.runs(texts(f)[1]) and not f.until]
     body = "ld.param.u32 r139, [n];\n"
@@ -207,9 +207,9 @@ WRONG = {
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_compiled_code_reports_missing_lanes(checked: bool) -> None:
-    for name, (body, says) in WRONG.items():
+    for name, (body, message) in WRONG.items():
         for on_step in STEPPED[: 1 + (not checked)]:
-            with pytest.raises(VmFault, match=says) as caught:
+            with pytest.raises(VmFault, match=message) as caught:
                 launch(Machine(checked=checked), kernel(HALF + body), on_step=on_step)
             assert caught.value.location is not None, name
 
@@ -268,10 +268,10 @@ WORDS = np.array([MatrixDescriptor(at, 128, 256).bits for at in (0, 2048, 4096)]
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_warps_of_a_warpgroup_issue_the_same_products(seed: int) -> None:
-    for name, (body, says) in WARPGROUPS.items():
+    for name, (body, message) in WARPGROUPS.items():
         text = kernel(START + body)
         for on_step in STEPPED if seed == 0 else (None,):
-            with pytest.raises(VmFault, match=says) as caught:
+            with pytest.raises(VmFault, match=message) as caught:
                 launch(Machine(seed=seed), text, [WORDS], block=128, on_step=on_step)
             assert caught.value.location is not None, name
     launch(Machine(seed=seed), kernel(START + ONE + ONE + END), [WORDS], block=128)

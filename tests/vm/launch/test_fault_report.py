@@ -334,7 +334,7 @@ def test_a_fault_in_one_thread_leaves_the_other_alone():
 
     def fail() -> None:
         for _ in range(20):
-            with pytest.raises(VmFault):
+            with pytest.raises(VmFault, match="out of bounds"):
                 machine.launch("bad", 1, 32, [place, *[0] * 9])
         seen.append(True)
 

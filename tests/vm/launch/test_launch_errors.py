@@ -41,19 +41,22 @@ def test_missing_function_is_reported_at_launch():
     assert caught.value.location is not None
 
 
+HEADER = ".version 8.0\n.target sm_90a\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("text", "error", "message"),
     [
-        ("nonsense", PtxSyntaxError),
-        (".version 8.0\n.target sm_90a\n.visible .entry k() { add.u32 %r1 %r2; }", PtxSyntaxError),
-        (".version 8.0\n.target sm_100a\n.entry k() { ret; }", TargetError),
-        (".version 8.0\n.target sm_90a\n.extern .global .u32 x;", PtxError),
-        (".version 8.0\n.target sm_90a\n.global .u64 x = y;", PtxError),
-        (17, PtxError),
+        ("nonsense", PtxSyntaxError, "nonsense"),
+        (f"{HEADER}.visible .entry k() {{ add.u32 %r1 %r2; }}", PtxSyntaxError, "%r2"),
+        (".version 8.0\n.target sm_100a\n.entry k() { ret; }", TargetError, "module for sm_100a"),
+        (f"{HEADER}.extern .global .u32 x;", PtxError, "x is extern, and no module defines it"),
+        (f"{HEADER}.global .u64 x = y;", PtxError, "x has the address of y"),
+        (17, PtxError, "must be PTX text or a ptx.Module, got int"),
     ],
 )
-def test_invalid_modules_are_refused(text, error):
-    with pytest.raises(error):
+def test_invalid_modules_are_refused(text, error, message):
+    with pytest.raises(error, match=message):
         Machine().load(text)
 
 
@@ -82,30 +85,30 @@ def test_invalid_code_is_refused(body, message):
 
 
 @pytest.mark.parametrize(
-    ("shape", "args"),
+    ("shape", "args", "message"),
     [
-        ({"grid": 1, "block": 0}, None),
-        ({"grid": 1, "block": 1025}, None),
-        ({"grid": 1, "block": (32, 32, 2)}, None),
-        ({"grid": 1, "block": (1, 1, 65)}, None),
-        ({"grid": -1, "block": 1}, None),
-        ({"grid": (1, 65536), "block": 1}, None),
-        ({"grid": (1, 1, 1, 1), "block": 1}, None),
-        ({"grid": 1.5, "block": 1}, None),
-        ({"grid": 1, "block": "32"}, None),
-        ({"grid": 1, "block": 1, "shared": 228 * 1024}, None),
-        ({"grid": 1, "block": 1, "shared": -1}, None),
-        ({"grid": 1, "block": 1}, [0] * 9),
-        ({"grid": 1, "block": 1}, [0] * 9 + ["x"]),
-        ({"grid": 1, "block": 1}, [0] * 9 + [2**32]),
-        ({"grid": 1, "block": 1}, [0] * 9 + [1.5]),
-        ({"grid": 1, "block": 1}, b"123"),
+        ({"grid": 1, "block": 0}, None, "block must be from 1"),
+        ({"grid": 1, "block": 1025}, None, "block must be from 1"),
+        ({"grid": 1, "block": (32, 32, 2)}, None, "at most 1024 threads, got 2048"),
+        ({"grid": 1, "block": (1, 1, 65)}, None, "block must be from 1"),
+        ({"grid": -1, "block": 1}, None, "grid must be from 0"),
+        ({"grid": (1, 65536), "block": 1}, None, "grid must be from 0"),
+        ({"grid": (1, 1, 1, 1), "block": 1}, None, "grid must be one to three integers"),
+        ({"grid": 1.5, "block": 1}, None, "grid must be one to three integers"),
+        ({"grid": 1, "block": "32"}, None, "block must be one to three integers"),
+        ({"grid": 1, "block": 1, "shared": 228 * 1024}, None, "got 233472"),
+        ({"grid": 1, "block": 1, "shared": -1}, None, "got -1"),
+        ({"grid": 1, "block": 1}, [0] * 9, "10 parameters, got 9 arguments"),
+        ({"grid": 1, "block": 1}, [0] * 9 + ["x"], "'x'"),
+        ({"grid": 1, "block": 1}, [0] * 9 + [2**32], "4294967296"),
+        ({"grid": 1, "block": 1}, [0] * 9 + [1.5], "1.5"),
+        ({"grid": 1, "block": 1}, b"123", "must have .* bytes, got 3"),
     ],
 )
-def test_invalid_launch_arguments(shape, args):
+def test_invalid_launch_arguments(shape, args, message):
     machine = Machine()
     machine.load(kernel(""))
-    with pytest.raises(LaunchError):
+    with pytest.raises(LaunchError, match=message):
         machine.launch("k", args=[0] * 10 if args is None else args, **shape)
 
 

@@ -114,8 +114,8 @@ def test_printf_as_compiled_by_nvcc(capsys, on_step):
     machine.launch("prints", 2, 4, args, on_step=on_step)
     made = capsys.readouterr().out.splitlines(keepends=True)
     lines = [f"{i:2d}: {x[i]:f} -3 A {1 << i} text {x[i] * 1e10:5.2e}%\n" for i in range(8)]
-    said = "no arguments\n"
-    assert made == [*lines[:4], said, *lines[4:], said, said]
+    text = "no arguments\n"
+    assert made == [*lines[:4], text, *lines[4:], text, text]
     assert machine.download(places[1], out).tolist() == [7] * 8
 
 
@@ -210,7 +210,7 @@ def test_stopped_launch_shows_its_output(capsys):
 
 @pytest.mark.parametrize("on_step", STEPPED)
 @pytest.mark.parametrize(
-    ("body", "kind", "said"),
+    ("body", "kind", "message"),
     [
         (vprintf("number"), "out of bounds", "call.uni at 0x0"),
         (vprintf("number", "%rd0", local="add.u64 %rd0, %rd11, 2;"), "misaligned", "call.uni at"),
@@ -219,10 +219,10 @@ def test_stopped_launch_shows_its_output(capsys):
         (vprintf("whose", "%rd11", local="st.local.u64 [%rd10+8], 8;"), "out of bounds", "0x8"),
     ],
 )
-def test_invalid_printf_arguments(capsys, body, kind, said, on_step):
+def test_invalid_printf_arguments(capsys, body, kind, message, on_step):
     with pytest.raises(VmFault) as caught:
         launch(Machine(), printing(body), on_step=on_step, block=(4, 2))
-    assert caught.value.kind == kind and said in caught.value.message
+    assert caught.value.kind == kind and message in caught.value.message
     assert caught.value.thread == (0, 0, 0)
     assert caught.value.location is not None and "vprintf" in caught.value.location.text
     assert capsys.readouterr().out == ""

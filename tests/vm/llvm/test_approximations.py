@@ -48,7 +48,7 @@ def test_approximations_of_many_operands_equal_the_h200(opcode):
 
 
 @pytest.mark.parametrize(
-    ("function", "bits", "said"),
+    ("function", "bits", "message"),
     [
         ("exp", np.zeros(1, np.uint32), "known are rcp"),
         ("rcp", np.ones(1, np.float32), "not float32"),
@@ -56,6 +56,6 @@ def test_approximations_of_many_operands_equal_the_h200(opcode):
         ("rcp", [1], "not list"),
     ],
 )
-def test_operands_must_be_f32_bits(function, bits, said):
-    with pytest.raises(DtypeError, match=said):
+def test_operands_must_be_f32_bits(function, bits, message):
+    with pytest.raises(DtypeError, match=message):
         evaluate(function, bits)

@@ -19,5 +19,5 @@ def test_golden_file_has_every_form() -> None:
 
 @every_row("opcode", FORMS, parts=3)
 def test_results_equal_the_h200(opcode) -> None:
-    said = told(opcode, results(opcode, simt.both), KEPT[opcode])
-    assert not said, said
+    difference = told(opcode, results(opcode, simt.both), KEPT[opcode])
+    assert not difference, difference

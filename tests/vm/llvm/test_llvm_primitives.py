@@ -339,6 +339,10 @@ def test_helper_function_is_emitted_once_per_module() -> None:
 def test_unknown_formats_and_roundings_are_typed_errors() -> None:
     function = ir.Function(ir.Module("test"), ir.FunctionType(ir.VoidType(), []), "f")
     m = LlvmValues(ir.IRBuilder(function.append_basic_block()), function.module, ir.IntType(32)(0))
-    for bad in (("f32", "s8", "rn"), ("f32", "f16", "ru"), ("f17", "f16", "rn")):
-        with pytest.raises(DtypeError):
-            m.fcvt(bad[0], bad[1], m.const(32, 0), bad[2])
+    for source, dest, rnd, message in (
+        ("f32", "s8", "rn", "s8 is not a floating-point format"),
+        ("f32", "f16", "ru", "unknown rounding mode 'ru'"),
+        ("f17", "f16", "rn", "f17"),
+    ):
+        with pytest.raises(DtypeError, match=message):
+            m.fcvt(source, dest, m.const(32, 0), rnd)

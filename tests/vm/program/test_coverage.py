@@ -34,7 +34,7 @@ REFUSED = {
 HEAD = "\nadd.f32 %f1, %f2, %f3;\n"
 
 
-def said(capsys: Any, *files: object) -> tuple[int, str, str]:
+def run_command(capsys: Any, *files: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
     code = main(["vm", "--coverage", *map(str, files)])
     return code, *capsys.readouterr()
@@ -113,13 +113,13 @@ def test_a_module_without_text() -> None:
 
 def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:
     sgemm = PTX / "sgemm.ptx"
-    once, twice = said(capsys, sgemm), said(capsys, sgemm, sgemm)
+    once, twice = run_command(capsys, sgemm), run_command(capsys, sgemm, sgemm)
     assert once[0] == twice[0] == 0 and not once[2]
     assert "23 of 23 forms, 167 of 167 instructions" in once[1]
     assert "23 of 23 forms, 334 of 334 instructions" in twice[1]
     file = tmp_path / "refused.ptx"
     file.write_text(kernel(HEAD + REFUSED["ad.u32"]))
-    code, out, err = said(capsys, sgemm, file)
+    code, out, err = run_command(capsys, sgemm, file)
     line = next(line for line in out.splitlines() if line.startswith("ad.u32"))
     assert code == 1 and line.split()[1:3] == ["1", "no"] and f"{file}:" in line
     assert "no instruction 'ad.u32'" in err and "^^^^^^" in err
@@ -128,20 +128,20 @@ def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:
 def test_a_file_that_can_not_be_read_does_not_stop_it(capsys: Any, tmp_path: Path) -> None:
     file = tmp_path / "wrong.ptx"
     file.write_text(".version 8.0\n.target sm_80\n.visible .entry f() { add.u32 ; ")
-    code, out, err = said(capsys, file, "/no/such.ptx", PTX / "box.ptx")
+    code, out, err = run_command(capsys, file, "/no/such.ptx", PTX / "box.ptx")
     assert code == 2 and "of 19 forms" in out
     assert f"{file}:3:" in err and "/no/such.ptx: No such file" in err
 
 
 def test_files_of_one_program(capsys: Any, tmp_path: Path) -> None:
     files = [ROOT / "tests" / "corpus" / f"{name}.ptx" for name in ("linked", "parts")]
-    assert said(capsys, *files)[0] == 1  # each alone has calls of the other
-    code, out, _ = said(capsys, *files, "--linked")
+    assert run_command(capsys, *files)[0] == 1  # each alone has calls of the other
+    code, out, _ = run_command(capsys, *files, "--linked")
     assert code == 0 and "call.uni" in out
     wrong = [tmp_path / file.name for file in files]
     for copy, file in zip(wrong, files, strict=True):
         copy.write_text(file.read_text().replace("add.s32", "ad.s32", 1))
-    code, _, error = said(capsys, *wrong, "--linked")
+    code, _, error = run_command(capsys, *wrong, "--linked")
     assert code == 1 and all(f"{copy}:" in error for copy in wrong[:1])
     found = coverage(ptx.link([ptx.parse(f.read_text(), str(f)) for f in wrong]))
     (need,) = (need for need in found.needs if need.refused)

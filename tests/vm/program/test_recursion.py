@@ -161,8 +161,10 @@ BELOW = "mul.lo.u32 %r1, %t, 100; call (%r3), deep, (%r1);" + store("%r3")
 
 @pytest.mark.parametrize("how", [{}, {"on_step": lambda step: None}], ids=["compiled", "stepped"])
 def test_stack_overflow_names_function_depth_and_line(how):
-    said = "deep needs 48 more bytes of a stack of 10000, 250 calls deep: other 125 times, deep 125"
-    with pytest.raises(VmFault, match=said) as caught:
+    message = (
+        "deep needs 48 more bytes of a stack of 10000, 250 calls deep: other 125 times, deep 125"
+    )
+    with pytest.raises(VmFault, match=message) as caught:
         launch(Machine(stack=10_000), kernel(BELOW, DEEP), [zeros()], **how)
     fault = caught.value
     assert (fault.kind, fault.thread) == ("stack overflow", (2, 0, 0))

@@ -29,7 +29,7 @@ def test_step_shows_the_next_instruction():
             doubled = [(t + 10) * (2 if t < 4 else 1) for t in range(32)]
             assert step.registers["%r2"].tolist() == doubled
             assert "cvt.u64.u32 of warp 0 in block" in repr(step)
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError, match="%nothing"):
                 step["%nothing"]
 
     launch(Machine(), TEXT, [zeros(64)], grid=2, on_step=look)
