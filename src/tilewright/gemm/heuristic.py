@@ -16,7 +16,7 @@ from .cp_async import multistage_config as multistage
 from .cp_async import multistage_cost, simt_cost
 from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
-from .problem import Problem, validate
+from .problem import PACKED_TYPES, Problem, validate
 from .problem_traits import Traits, problem_with, traits
 from .tma import tma_checks, tma_cost, tma_search_space
 from .tma.tma_columns import TmaColumns
@@ -112,7 +112,7 @@ def _table(key: Traits, device: DeviceSpec) -> tuple[list[AnyConfig], Any]:
 
 
 def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
-    by_wgmma = problem.a != simt.TYPE and not problem.is_f64
+    by_wgmma = problem.a not in (simt.TYPE, "f64", *PACKED_TYPES)
     return by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
 
 
@@ -131,9 +131,9 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
             hint="precision='tf32' rounds to 10 bits of mantissa; or a configuration of simt",
         )
     elif isinstance(config, TmaConfig):
-        if problem.is_f64:
+        if problem.a in ("f64", *PACKED_TYPES):
             raise TargetError(
-                f"{config}: wgmma does not multiply f64", hint="a configuration of multistage"
+                f"{config}: tma does not multiply {problem.a}", hint="a configuration of multistage"
             )
         tma_checks.check(relayout_problem(problem), config, device)
     else:

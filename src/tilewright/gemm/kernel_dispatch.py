@@ -64,10 +64,11 @@ COUNTER_RESET = TMA._replace(
     launch_shape=dynamic_tile_scheduler.launch_shape,
     kernel_arguments=dynamic_tile_scheduler.kernel_arguments,
 )
-SPLITK_REDUCTION = TMA._replace(
-    build=splitk_reduction.build,
-    launch_shape=splitk_reduction.launch_shape,
-    kernel_arguments=splitk_reduction.kernel_arguments,
+SPLITK_REDUCTION = KernelDefinition(
+    splitk_reduction.build,
+    splitk_reduction.launch_shape,
+    splitk_reduction.kernel_arguments,
+    splitk_reduction.problem_class,
 )
 
 

@@ -33,9 +33,17 @@ SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "s8": (("s8", "u8"), ("s32",)),
     "u8": (("s8", "u8"), ("s32",)),
 }
+# Types of less than a byte: packed along K, the first element in the lowest bits. A b1 product is
+# the number of bits set in both rows.
+PACKED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "s4": (("s4", "u4"), ("s32",)),
+    "u4": (("s4", "u4"), ("s32",)),
+    "b1": (("b1",), ("s32",)),
+}
 EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
+UNIT_SIZES = (1, 1, 8)  # of a problem that represents all sizes; K of any type is whole bytes
 
 
 def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
@@ -52,7 +60,7 @@ def accumulator_type_of(a: str) -> str:
     """The type in which products of A's type accumulate."""
     if a == "f64":
         return "f64"
-    return "s32" if a in ("s8", "u8") else "f32"
+    return "s32" if a in ("s8", "u8", *PACKED_TYPES) else "f32"
 
 
 def scalar_type_of(d: str) -> str:
@@ -106,11 +114,10 @@ class Problem:
         for name, flag in (("with_c", self.with_c), ("fast", self.fast)):
             if not isinstance(flag, bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
-        right, results = SUPPORTED_TYPES.get(self.a, ((), ()))
+        supported = SUPPORTED_TYPES | PACKED_TYPES
+        right, results = supported.get(self.a, ((), ()))
         if self.b not in right:
-            allowed = ", ".join(
-                f"{a} × {b}" for a, (right, _) in SUPPORTED_TYPES.items() for b in right
-            )
+            allowed = ", ".join(f"{a} × {b}" for a, (right, _) in supported.items() for b in right)
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
         if self.epilogue is not None:
             results = results if self.a == "f64" else EPILOGUE_RESULTS
@@ -126,10 +133,20 @@ class Problem:
             raise ProblemError(
                 f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}"
             )
+        self._check_packed()
         self._check_alignments()
 
+    def _check_packed(self) -> None:
+        """Raise ProblemError where rows of packed elements are not whole bytes along K."""
+        per = self.per_byte
+        if per > 1 and (self.layout != "tn" or self.k % per):
+            raise ProblemError(
+                f"{self.a} must be K-major and K a multiple of {per}, got layout "
+                f"{self.layout.upper()} and K {self.k}"
+            )
+
     def _check_alignments(self) -> None:
-        narrow, wide = self.input.bits // 8, self.output.bits // 8
+        narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
         sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
         for name, size in sizes.items():
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
@@ -143,6 +160,11 @@ class Problem:
     @property
     def output(self) -> DType:
         return DTYPES[self.d]
+
+    @property
+    def per_byte(self) -> int:
+        """Elements of A or B in a byte: 1, or more of the packed types."""
+        return max(1, 8 // self.input.bits)
 
     @property
     def accumulator_type(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from .problem import Problem
+from .problem import UNIT_SIZES, Problem
 
 _SIZES = ("m", "n", "k", "batch")
 _NAMES = tuple(field.name for field in fields(Problem) if field.name not in _SIZES)
@@ -21,5 +21,5 @@ traits = attrgetter(*_NAMES)
 
 
 def problem_with(traits: Traits) -> Problem:
-    """A problem of size 1 with these traits."""
-    return Problem(1, 1, 1, **dict(zip(_NAMES, traits, strict=True)))
+    """A problem of the least sizes with these traits."""
+    return Problem(*UNIT_SIZES, **dict(zip(_NAMES, traits, strict=True)))

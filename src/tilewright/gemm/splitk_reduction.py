@@ -25,7 +25,7 @@ from .epilogue.output_stores import OutputStores, StridedMatrix
 from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
-from .problem import Problem
+from .problem import UNIT_SIZES, Problem
 from .rasterization import tile_coordinates
 
 THREADS = 256
@@ -132,8 +132,15 @@ def kernel_arguments(
 
 
 def build(problem: Problem, config: SplitKConfig) -> Traced:
-    """Trace the kernel; sizes are parameters, except whether the problem is batched."""
-    return _build(replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2)), config)
+    """Trace the kernel, once for all problems of the same class."""
+    return _build(problem_class(problem, config), config)
+
+
+def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
+    """The problem that represents all with the same kernel: sizes are parameters, except whether
+    the problem is batched.
+    """
+    return replace(problem.with_sizes(*UNIT_SIZES), batch=min(problem.batch, 2))
 
 
 @lru_cache(maxsize=256)

@@ -243,7 +243,10 @@ def launched(machine: Machine, a: Array, b: Array, layout: str) -> bytes:
 
 ONES = np.ones((32, 32))
 MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
-    "tma": (lambda: product(ONES, ONES, config="tma:64x64x64:1:2"), TargetError, "wgmma does not"),
+    "tma": (
+        lambda: product(ONES, ONES, config="tma:64x64x64:1:2"), TargetError,
+        "tma does not multiply f64",
+    ),
     "simt": (lambda: product(ONES, ONES, config="simt:64x64x8:8x8:2"), TargetError, "not f64"),
     "an A100": (
         lambda: product(ONES, ONES, device="vm:A100"), TargetError,

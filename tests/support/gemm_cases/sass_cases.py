@@ -33,6 +33,7 @@ DEVICE = target.DEFAULT_DEVICE
 RANDOM = 12  # shapes of the benchmarks' random rows
 TYPES = (("f16", "f16"), ("bf16", "f32"), ("f64", "f64"))  # in every layout
 K_MAJOR = (("tf32", "f32"), ("s8", "s32"), ("e4m3", "bf16"))  # after relayout
+PACKED = ("s4", "b1")
 
 
 def benchmark_problems() -> Iterator[Problem]:
@@ -61,6 +62,9 @@ def shipped() -> Iterator[tuple[Problem, AnyConfig | None]]:
     for (a, d), with_c in product(K_MAJOR, (False, True)):
         for config in table(a, DEVICE.target):
             yield Problem(1000, 1024, 1024, a, a, d, with_c=with_c), config
+    for a in PACKED:
+        for config in table(a, DEVICE.target):
+            yield Problem(1000, 1024, 1024, a, a, "s32"), config
     for am, bm, simt in product("km", "kn", SIMT):
         yield Problem(1000, 1024, 1024, "f32", "f32", "f32", am, bm), simt
 

@@ -86,8 +86,9 @@ def problem_class(problem: Problem, config: Any) -> Problem:
     """The problem that stands for all with the same kernel: only which sizes are multiples of the
     tile matters, and whether there are several matrices.
     """
-    pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
-    sizes = (tile if size % tile == 0 else tile + 1 for size, tile in pairs)
+    units, given = (1, 1, problem.per_byte), (problem.m, problem.n, problem.k)
+    rows = zip(given, config.tile, units, strict=True)
+    sizes = (tile if size % tile == 0 else tile + unit for size, tile, unit in rows)
     return replace(problem.with_sizes(*sizes), batch=min(problem.batch, 2))
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout
-from ...mma import TiledMma, make_tiled_mma
+from ...mma import TiledMma, instruction, make_tiled_mma
+from ...mma.instruction import MmaInstruction
 from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..parameter_declaration import parameter
@@ -24,7 +25,7 @@ from . import cp_async_mainloop
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, PartialEpilogue, StagedEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, traced
 from .cp_async_operand import WIDE, CpAsyncOperand
-from .multistage_config import Config, opcode
+from .multistage_config import Config, in_bytes, opcode
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,15 @@ class SplitKGemmParameters(CpAsyncParameters):
 def kernel_arguments(
     problem: Problem, config: Config, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
-    """The parameter block for matrices with these strides."""
+    """The parameter block for matrices with these strides, in elements; those of packed elements
+    are multiples of a byte.
+    """
+    per, (problem, config) = problem.per_byte, in_bytes(problem, config)
+    inputs = {
+        x: MatrixStrides(s.leading // per, s.batch // per) for x, s in strides.items() if x in "ab"
+    }
     if config.split == 1:
-        return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
-    inputs = {name: strides[name] for name in "ab"}
+        return cp_async_mainloop.kernel_arguments(problem, config, {**strides, **inputs}, device)
     return cp_async_mainloop.packed(SplitKGemmParameters, _partial_problem(problem), inputs)
 
 
@@ -92,8 +98,9 @@ def build(problem: Problem, config: Config) -> Traced:
 def _build(problem: Problem, config: Config) -> Traced:
     bm, bn, bk = config.tile
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
-    kernel = PromotedMultistageKernel if problem.promoted else MultistageKernel
-    return traced(kernel, name, problem, config)
+    promoted = PromotedMultistageKernel if problem.promoted else MultistageKernel
+    kernel = partial(promoted, instruction(opcode(problem, config)))
+    return traced(kernel, name, *in_bytes(problem, config))
 
 
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
@@ -105,11 +112,19 @@ def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> Launch
 
 
 class MultistageKernel(CpAsyncMainloop):
-    """Tile after tile, by fragments of an instruction's K."""
+    """Tile after tile, by fragments of an instruction's K. ``row``: the instruction; packed
+    elements are bytes to all else.
+    """
 
     def __init__(
-        self, k: Builder, problem: Problem, config: Config, limits: tuple[Reg, Reg]
+        self,
+        row: MmaInstruction,
+        k: Builder,
+        problem: Problem,
+        config: Config,
+        limits: tuple[Reg, Reg],
     ) -> None:
+        self.instruction = row
         shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
         self.mma, self.part = tiled_mma(problem, config), config.mma_shape(problem.a)[2]
@@ -183,7 +198,7 @@ class MultistageKernel(CpAsyncMainloop):
 
     def _mma(self, part: int, row: int, column: int, c: Any, d: Any) -> None:
         a, b = self.a[part % 2][row], self.b[part % 2][column]
-        self.k.mma(self.mma.atom.instruction, a, b, c, into=d)
+        self.k.mma(self.instruction, a, b, c, into=d)
 
 
 class PromotedMultistageKernel(MultistageKernel):
@@ -207,5 +222,5 @@ class PromotedMultistageKernel(MultistageKernel):
             return
         for column, row in product(columns, range(len(self.sums))):
             pairs = zip(self.sums[row][column], self.partial[row][column], strict=True)
-            for total, partial in pairs:
-                self.k.add(total, partial, into=total)
+            for total, chained in pairs:
+                self.k.add(total, chained, into=total)

@@ -36,6 +36,9 @@ MMA_SHAPES: dict[str, tuple[MmaShape, ...]] = {
     "tf32": ((16, 8, 4), (16, 8, 8)),
     "s8": _BYTES,
     "u8": _BYTES,
+    "s4": ((16, 8, 32), (16, 8, 64)),
+    "u4": ((16, 8, 32), (16, 8, 64)),
+    "b1": ((16, 8, 128), (16, 8, 256)),
     "e4m3": _BYTES[1:],
     "e5m2": _BYTES[1:],
     "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)),
@@ -44,6 +47,7 @@ WARP = 32
 REQUIRED_TARGET = "sm_80"  # cp.async, and mma.sync of the least shapes
 MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions of the type
 MIN_COPY = 4  # bytes that a cp.async copies
+LDMATRIX_BYTES = 32  # of K, of which ldmatrix.x4 loads 16 rows of A or B
 SPLITS = (2, 4, 8, 16)  # candidates
 STAGED_ROWS = 16  # rows of a warp's result that are staged at once
 PAD = 8  # elements between these, against bank conflicts
@@ -294,6 +298,12 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
             f"{config}: tile K must be at least {2 * shape[2]} for {problem.a}, two instructions "
             f"of {mma_name(shape)}, got {config.tile[2]}"
         )
+    if not problem.is_f64 and shape[2] * problem.input.bits < 8 * LDMATRIX_BYTES:
+        if min(config.warp_tile) < 32:
+            raise ConfigError(
+                f"{config}: {mma_name(shape)} of {problem.a} needs warp tiles of at least 32×32, "
+                "because ldmatrix loads four matrices"
+            )
     if problem.promoted and config.tile[2] % PROMOTION_K:
         raise ConfigError(
             f"{config}: tile K must be a multiple of {PROMOTION_K} for {problem.a} without "
@@ -311,7 +321,22 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
 def opcode(problem: Problem, config: Config) -> str:
     """The matrix instruction."""
     types = f"{problem.accumulator_type}.{problem.a}.{problem.b}.{problem.accumulator_type}"
-    return f"mma.sync.aligned.{mma_name(config.mma_shape(problem.a))}.row.col.{types}"
+    operation = ".and.popc" if problem.a == "b1" else ""
+    return f"mma.sync.aligned.{mma_name(config.mma_shape(problem.a))}.row.col.{types}{operation}"
+
+
+def in_bytes(problem: Problem, config: Config) -> tuple[Problem, Config]:
+    """Packed elements as bytes along K. The fragments of their instructions are those of the u8
+    instruction with as many bytes of K.
+    """
+    per, (m, n, k) = problem.per_byte, config.mma_shape(problem.a)
+    if per == 1:
+        return problem, config
+    bm, bn, bk = config.tile
+    return (
+        replace(problem, a="u8", b="u8", k=problem.k // per),
+        replace(config, tile=(bm, bn, bk // per), mma=(m, n, k // per)),
+    )
 
 
 def accumulator_registers(problem: Problem, config: Config) -> int:
