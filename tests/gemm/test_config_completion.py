@@ -121,7 +121,13 @@ def test_a_complete_text_has_default_values() -> None:
         (BF16, H200, "simt:64x64", ConfigError, "expected a configuration such as simt"),
         (BF16, A100, "tma:128x128x64", TargetError, "tma needs sm_90a; A100 is sm_80"),
         (BF16, H200, "simt", TargetError, "simt supports f32, not bf16"),
-        (make_problem((64, 64, 64), "tt", "f64"), H200, "tma", TargetError, "tma does not multiply f64"),
+        (
+            make_problem((64, 64, 64), "tt", "f64"),
+            H200,
+            "tma",
+            TargetError,
+            "tma does not multiply",
+        ),
     ],
 )
 def test_what_cannot_be_completed(
