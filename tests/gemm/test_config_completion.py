@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 import tilewright
 from gemm_cases.kernels import make_problem
+from ptxas import assemble, ptxas
+from rows import every_row
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Config, Problem, TmaConfig, check, choose, complete, parse, ranked
+from tilewright.gemm import (
+    Config,
+    Problem,
+    TmaConfig,
+    build,
+    check,
+    choose,
+    complete,
+    parse,
+    ranked,
+    relayout_problem,
+)
 from tilewright.gemm.cost_model import estimate
 from tilewright.target import device_spec
 
@@ -140,3 +154,21 @@ def test_what_cannot_be_completed(
 def test_a_plan_completes_its_configuration() -> None:
     plan = tilewright.plan(512, 512, 512, dtype="bf16", device="vm", config="tma:128x128x64:2p")
     assert str(plan.config).startswith("tma:128x128x64:2p:6/")
+
+
+@pytest.mark.tools
+@pytest.mark.slow
+@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+@every_row(
+    ("type_", "text"),
+    [
+        *product(["bf16"], ["tma:192x128x64", "tma:256x128x64", "tma:128x208x64", "tma:64x64x128"]),
+        *product(["bf16"], ["128x128x32", "64x64x64", "64x256x32", "16x128x64"]),
+        *product(["f32"], ["simt:128x128x16", "simt:256x64x16", "simt:64x128x8", "simt:32x32x16"]),
+    ],
+)
+def test_completed_configurations_do_not_spill(type_: str, text: str) -> None:
+    problem = make_problem((4096, 4096, 4096), "tn", type_)
+    config = complete(text, problem, H200)
+    cubin = assemble(build(relayout_problem(problem, config), config).ptx, "sm_90a")
+    assert not cubin.spills, config
