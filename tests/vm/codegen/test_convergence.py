@@ -98,7 +98,7 @@ def texts(f: Form) -> tuple[str, str]:
 
 
 def fault(f: Form, body: str, block: int = 32) -> VmFault | None:
-    """What the stepping evaluator message of it."""
+    """The stepping evaluator's fault, or None."""
     text, arch = texts(f)
     machine = Machine(arch)
     machine.load(text.replace("BODY", body))
@@ -140,7 +140,7 @@ def test_half_of_the_lanes_is_a_fault() -> None:
 
 
 def test_half_of_the_lanes_is_a_fault_in_compiled_code() -> None:
-    """The forms of an H200 in one kernel; its parameter message which runs."""
+    """The forms of an H200 in one kernel; its parameter selects the one that runs."""
     have = Target.parse("sm_90a")
     forms = [f for f in WAITED.values() if have.runs(texts(f)[1]) and not f.until]
     body = "ld.param.u32 r139, [n];\n"
