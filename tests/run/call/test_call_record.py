@@ -47,12 +47,12 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize("gpu", ["H200", "A100"])
-def test_a_record_comes_back_whole(request_: Request, gpu: str) -> None:
+def test_a_record_round_trips(request_: Request, gpu: str) -> None:
     made = dispatch.Dispatch(request_, device_of(gpu)).record()
     assert made.kernels and CallRecord.unpack(made.pack()) == made
 
 
-def test_a_second_process_plans_nothing(
+def test_a_second_process_uses_the_record(
     kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = VmDevice()
@@ -69,7 +69,7 @@ def test_a_second_process_plans_nothing(
         prepared_call.PreparedCall(REQUESTS["tma"], on, "tma:128x128x64:4:2")
 
 
-def test_results_of_tuning_make_another_plan(
+def test_tuning_results_change_the_record(
     kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned.sqlite"))

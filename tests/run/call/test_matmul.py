@@ -67,7 +67,7 @@ def test_the_result_has_the_inputs_type(dtype: Any) -> None:
     assert_product(d, a, b)
 
 
-def test_sizes_that_are_multiples_of_nothing() -> None:
+def test_odd_sizes() -> None:
     a, b = numbers(37, 51), numbers(51, 41)
     assert_product(product(a, b), a, b)
     assert_product(product(a[:1], b), a[:1], b)
@@ -84,7 +84,7 @@ def test_empty_results(m: int, n: int, k: int) -> None:
     assert product(numbers(m, k), numbers(k, n)).shape == (m, n)
 
 
-def test_no_k_leaves_the_epilogue() -> None:
+def test_k_of_0_runs_the_epilogue() -> None:
     a, b, c = numbers(M, 0), numbers(0, N), numbers(M, N, dtype=np.float32)
     assert not product(a, b).any()
     assert np.array_equal(product(a, b, c=c, beta=-2.0), -2 * c)
@@ -166,7 +166,7 @@ def test_c_may_be_out() -> None:
     assert_product(out, a, b, c)
 
 
-def test_what_a_zero_factor_makes_unread() -> None:
+def test_operands_with_a_zero_factor_are_not_read() -> None:
     """As BLAS has it: β = 0, C is not read; α = 0, A and B are not."""
     a, b, nan = numbers(M, K), numbers(K, N), np.full((M, N), np.nan, np.float32)
     assert_product(product(a, b, c=nan), a, b)
@@ -223,7 +223,7 @@ def test_a_configuration_that_does_not_fit() -> None:
             product(a, b, config=bad)
 
 
-def test_memory_is_given_back_after_errors_too() -> None:
+def test_memory_is_freed_after_errors() -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
@@ -242,7 +242,7 @@ def live_pieces(on: VmDevice) -> list[Any]:
     return [p for p in on._home.memory.allocations if p.live]
 
 
-def test_all_is_given_back_though_one_is_not() -> None:
+def test_all_memory_is_freed_if_one_free_fails() -> None:
     on, freed = VmDevice(), []
     free = on.free
 
@@ -297,13 +297,13 @@ def test_sizes_and_arrays_don_t_mix(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{"dtype": "f16"}, {"layout": "tt"}, {"batch": 1}], ids=str)
-def test_what_arrays_say_is_not_said_again(given: dict[str, Any]) -> None:
+def test_options_that_follow_from_arrays(given: dict[str, Any]) -> None:
     with pytest.raises(ProblemError, match="must not be given with arrays"):
         tilewright.plan(*[np.ones((4, 4), "f2")] * 2, **given)
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 8), (4, 0, 8), (4, 4, 0)], ids=str)
-def test_what_is_uploaded_may_be_empty(shape: tuple[int, int, int]) -> None:
+def test_empty_matrices_can_be_uploaded(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b, d = np.ones((m, k), "f2"), np.ones((k, n), "f2"), np.ones((m, n), "f2")
     with tilewright.plan(m, n, k, device="vm").upload(a, b, out=d) as there:
@@ -312,13 +312,13 @@ def test_what_is_uploaded_may_be_empty(shape: tuple[int, int, int]) -> None:
     assert not d.any()
 
 
-def test_a_plan_s_sizes_and_types_are_numpy_s_too() -> None:
+def test_a_plan_takes_numpy_sizes_and_types() -> None:
     made = tilewright.plan(np.int64(4), True, 4, dtype=np.float16)
     assert made.problem == tilewright.plan(4, 1, 4).problem
     assert "True" not in str(made.problem)
 
 
-# --- kernels of one's own -----------------------------------------------------------------------
+# --- user kernels ------------------------------------------------------------------------------
 
 
 @tilewright.kernel(block=32)
@@ -372,7 +372,7 @@ def test_cuda_without_a_gpu_says_why() -> None:
 
 @pytest.mark.parametrize("layout", ["tt", "tn", "nt", "nn"])
 @pytest.mark.parametrize(("m", "n", "k"), [(4, 5, 0), (0, 5, 6), (4, 0, 6), (0, 0, 0)])
-def test_a_plan_of_nothing_runs(layout: str, m: int, n: int, k: int) -> None:
+def test_a_plan_of_empty_matrices_runs(layout: str, m: int, n: int, k: int) -> None:
     p = tilewright.plan(m, n, k, layout=layout, device="vm")
     a, b = (
         np.ones(shape, np.float16, order="C" if letter == "t" else "F")
@@ -382,7 +382,7 @@ def test_a_plan_of_nothing_runs(layout: str, m: int, n: int, k: int) -> None:
     assert d.shape == (m, n) and not d.any()
 
 
-def test_a_plan_says_what_differs() -> None:
+def test_a_plan_reports_differing_problems() -> None:
     a, wide = np.ones((8, 8), np.float16), np.ones((8, 9), np.float16)
     with pytest.raises(ProblemError, match="align_d 16 and 2"):
         tilewright.plan(8, 8, 8, device="vm").run(a, a, out=wide[:, :8])
@@ -393,6 +393,6 @@ def test_a_plan_says_what_differs() -> None:
     [{"dtype": "tf32", "precision": "tf32x3"}, {"dtype": "tf32,f16"}, {"dtype": "tf32,tf32,tf32"}],
     ids=str,
 )
-def test_tf32_is_that_of_both(words: dict[str, str]) -> None:
+def test_tf32_must_be_the_type_of_both_inputs(words: dict[str, str]) -> None:
     with pytest.raises(DtypeError, match="tf32"):
         tilewright.plan(4, 4, 4, device="vm", **words)

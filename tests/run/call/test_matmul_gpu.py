@@ -32,12 +32,12 @@ def test_numpy_arrays_give_the_same_bits_as_on_the_virtual_machine(cut: Any, dty
     )
 
 
-def test_a_plan_for_the_gpu_knows_its_registers() -> None:
+def test_a_plan_for_the_gpu_reports_registers() -> None:
     text = tilewright.plan(512, 512, 512, device="cuda").explain()
     assert "registers per thread" in text and "local memory" not in text
 
 
-def test_an_array_on_the_gpu_is_not_for_the_virtual_machine() -> None:
+def test_arrays_on_the_gpu_need_the_gpu() -> None:
     torch = pytest.importorskip("torch")
     a = torch.zeros(8, 8, device="cuda", dtype=torch.float16)
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_torch_tensors_in_place_on_the_current_stream(name: str) -> None:
     assert torch.equal(back.double(), a.double().flip(0)[:, ::2] @ b[::2].double())
 
 
-def test_a_captured_call_takes_each_replays_factors() -> None:
+def test_a_captured_call_reads_the_factors_of_each_replay() -> None:
     torch = pytest.importorskip("torch")
     a = torch.randint(-4, 5, (64, 64), device="cuda").to(torch.float16)
     alpha, out = torch.ones(1, device="cuda"), torch.empty(64, 64, device="cuda")
@@ -80,7 +80,7 @@ def test_a_captured_call_takes_each_replays_factors() -> None:
         assert torch.equal(out.double(), factor * (a.double() @ a.double()))
 
 
-def test_a_kernel_of_ones_own(gpu: cuda.Gpu) -> None:
+def test_a_user_kernel(gpu: cuda.Gpu) -> None:
     @tilewright.kernel(block=32)
     def doubled(k, x: "ptr f32"):  # noqa: F722
         x[k.tid.x] = x[k.tid.x] * 2.0

@@ -70,7 +70,7 @@ def test_a_matrix_without_a_contiguous_index_is_copied_by_a_kernel() -> None:
 
 @every_row("dtype", [np.float16, ml_dtypes.float8_e4m3fn], parts=3)
 @every_row("turn", [False, True], ids=["rows", "columns"])
-def test_what_tma_can_not_read_is_copied_by_a_kernel(dtype: Any, turn: bool) -> None:
+def test_layouts_that_tma_cannot_read_are_copied_by_a_kernel(dtype: Any, turn: bool) -> None:
     a, b = numbers(M, K, dtype=dtype), numbers(K, N, dtype=dtype)
     wide = Resident.of(np.pad(a, ((0, 0), (1, 0)))).cut((M, K), (K + 1, 1), 1)
     if turn:
@@ -81,7 +81,7 @@ def test_what_tma_can_not_read_is_copied_by_a_kernel(dtype: Any, turn: bool) -> 
     assert np.array_equal(d.numpy(), EXACT)
 
 
-def test_a_stack_is_copied_at_once() -> None:
+def test_a_stack_is_copied_by_one_launch() -> None:
     stack = numbers(3, M, K + 1)
     a = Resident.of(stack).cut((3, M, K), (M * (K + 1), K + 1, 1))
     b = Resident.of(np.stack([B, B, B]))
@@ -119,7 +119,7 @@ def test_factors_that_stay_on_the_device() -> None:
     assert np.array_equal(d.numpy(), c)
 
 
-def test_factors_on_the_device_are_f32_and_there() -> None:
+def test_factors_on_the_device_must_be_f32() -> None:
     a, b = Resident.of(A), Resident.of(B)
     with pytest.raises(DtypeError, match="alpha on the GPU must be f32, got f16"):
         product(a, b, alpha=Resident.of(np.ones(1, np.float16)))
@@ -136,7 +136,7 @@ def test_arrays_stay_on_their_device() -> None:
         product(Resident.of(A), Resident.of(B), device="vm:A100")
 
 
-def test_out_must_be_apart() -> None:
+def test_out_must_not_overlap_inputs() -> None:
     a = Resident.of(numbers(64, 64))
     with pytest.raises(ProblemError, match="out must not share memory with a"):
         product(a, Resident.of(numbers(64, 64)), out=a)
@@ -154,7 +154,7 @@ def test_a_kernel_works_in_place() -> None:
     assert np.array_equal(x.numpy(), 2 * np.arange(32))
 
 
-def test_empty_inputs_have_no_address_and_d_any() -> None:
+def test_empty_inputs() -> None:
     """torch's empty tensors begin at 0; D begins where no tensor map may."""
     on = Resident.of(A).on
     a, b = (Resident.empty(s, "f16", on).cut(s, (1, 1)) for s in ((M, 0), (0, N)))

@@ -30,7 +30,7 @@ def signatures(draw: st.DrawFn, ranks: tuple[int, ...] = (2, 3)) -> ArraySignatu
 
 
 @given(signatures())
-def test_a_placement_finds_every_element(s: ArraySignature) -> None:
+def test_a_layout_addresses_every_element(s: ArraySignature) -> None:
     p = readable_layout(s)
     if p is None:
         return
@@ -42,7 +42,7 @@ def test_a_placement_finds_every_element(s: ArraySignature) -> None:
 
 
 @given(signatures())
-def test_the_alignment_divides_every_line(s: ArraySignature) -> None:
+def test_the_alignment_divides_every_row(s: ArraySignature) -> None:
     p = readable_layout(s)
     if p is not None:
         assert p.align in (2, 4, 8, 16)
@@ -64,7 +64,7 @@ def test_only_a_matrix_without_a_contiguous_index_is_copied(s: ArraySignature) -
 
 
 @given(signatures(ranks=(3,)))
-def test_a_stack_lies_as_its_first_matrix_does(s: ArraySignature) -> None:
+def test_a_stack_has_the_layout_of_its_first_matrix(s: ArraySignature) -> None:
     """But one that walks backwards, or shares one matrix, is copied."""
     first = ArraySignature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.misalignment)
     in_place = s.shape[0] <= 1 or s.strides[0] > 0
@@ -84,7 +84,7 @@ def test_a_stack_lies_as_its_first_matrix_does(s: ArraySignature) -> None:
         (lambda a: np.broadcast_to(a[0], (7, 24)), True, 0, 16),
     ],
 )
-def test_placements_of_views(cut: object, row_major: bool, leading_dim: int, align: int) -> None:
+def test_layouts_of_views(cut: object, row_major: bool, leading_dim: int, align: int) -> None:
     whole = np.zeros((16, 24), np.float16)
     assert whole.ctypes.data % 16 == 0
     found = readable_layout(signature_of(view(cut(whole))))  # type: ignore[operator]
@@ -96,20 +96,20 @@ def test_elements_that_are_not_aligned_are_copied() -> None:
     assert readable_layout(signature_of(view(odd))) is None
 
 
-def test_either_order_can_be_asked_for() -> None:
+def test_layouts_of_either_order() -> None:
     s = signature_of(view(np.zeros((4, 8), np.float16)))
     assert layout_with_order(s, True) is not None and layout_with_order(s, False) is None
 
 
 @given(sizes, st.sampled_from([1, 2, 4]), st.sampled_from([2, 4, 8, 16]))
-def test_padded_lines_stay_aligned(length: int, itemsize: int, align: int) -> None:
+def test_padded_rows_stay_aligned(length: int, itemsize: int, align: int) -> None:
     leading_dim = padded_leading_dim(length, itemsize, align)
     assert leading_dim >= max(length, 1) and leading_dim * itemsize % min(align, 4) == 0
     assert (leading_dim * itemsize) % align == 0 or align < itemsize
     assert leading_dim - length <= max((128 if align == 16 else align) // itemsize, 1)
 
 
-def test_a_copy_has_lines_at_multiples_of_128_bytes() -> None:
+def test_a_copy_has_rows_at_multiples_of_128_bytes() -> None:
     assert copy_layout((3, 5), 2) == (True, 64, 16, 0)
     assert copy_layout((3, 5), 4, row_major=False) == (False, 32, 16, 0)
     assert copy_layout((7, 3, 5), 1) == (True, 128, 16, 384)

@@ -209,12 +209,12 @@ BAD = {
 
 
 @every_row(("call", "error", "words"), BAD.values(), ids=BAD)
-def test_bad_input_is_a_typed_error(call: Any, error: type[Exception], words: str) -> None:
+def test_invalid_inputs(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=f"(?s){words}"):
         call()
 
 
-def test_out_must_not_be_what_is_read() -> None:
+def test_out_must_not_overlap_inputs() -> None:
     whole = half(8, 8)
     a, b, c = half(4, 4), half(4, 4), half(4, 4)
     for name, arrays in {
@@ -266,7 +266,7 @@ def test_factors_are_rounded_to_f32() -> None:
     assert scale_factor("alpha", 1e-60, "cpu", "f64").value == 1e-60
 
 
-def test_a_gpu_is_chosen_for_like_its_row() -> None:
+def test_a_gpu_has_the_target_of_its_name() -> None:
     found = Properties(0, "NVIDIA H200", (9, 0), 132, 232448, 233472, 50 << 20, 150 << 30, 1)
     assert target_of(found) is DEVICES["H200"]
     slice_of_it = Properties(0, "NVIDIA H200 MIG 1g", (9, 0), 16, 232448, 233472, 1, 1, 1)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.vm
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_lines_to_aligned_lines(size: int) -> None:
+def test_rows_to_aligned_rows(size: int) -> None:
     for before in range(0, 16, size):
         for length in (2, 3, 15 // size + 1, 16 // size + 1, 33, 70):
             source = Place((5, length), (length + before % 3, 1), size, before)
@@ -26,7 +26,7 @@ def test_lines_to_aligned_lines(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_lines_to_any_lines(size: int) -> None:
+def test_rows_to_any_rows(size: int) -> None:
     for before, length in product(range(0, 16, size), (2, 9, 40)):
         source = Place((6, length), (padded_to(length, size), 1), size, 0)
         check((source, Place((6, length), (length + 1, 1), size, before, 5)))
@@ -34,7 +34,7 @@ def test_lines_to_any_lines(size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("shape", [(1, 7), (70, 3), (33, 65), (130, 129)])
-def test_transposed(size: int, shape: tuple[int, int]) -> None:
+def test_transposed_copies(size: int, shape: tuple[int, int]) -> None:
     rows, columns = shape
     for before in range(0, 8, size):
         source = Place(shape, (1, rows + before % 3), size, before)
@@ -43,12 +43,12 @@ def test_transposed(size: int, shape: tuple[int, int]) -> None:
         check((source, Place(shape, (1, rows), size, before, 3)))
 
 
-def test_a_line_of_many_vectors_takes_several_turns() -> None:
+def test_a_long_row_in_a_grid_stride_loop() -> None:
     many = 2 * 132 * 4 * 256 + 1000
     check((Place((1, 16 * many), (0, 1), 1, 3), aligned((1, 16 * many), 1)), padded=True)
 
 
-def test_several_moves_are_one_launch_where_lines_stay_lines() -> None:
+def test_copies_from_rows_to_rows_share_a_launch() -> None:
     moves = [((40, 33), 2), ((7, 300), 1), ((9, 5), 8), ((20, 21), 4)]
     check(
         *((Place(s, (s[1] + 1, 1), size, size), aligned(s, size)) for s, size in moves), padded=True
@@ -57,14 +57,14 @@ def test_several_moves_are_one_launch_where_lines_stay_lines() -> None:
     assert len(prepare(device("vm"), moves)._launches) == 1
 
 
-def test_a_job_whose_vectors_can_not_be_counted_is_cut() -> None:
+def test_a_job_with_too_many_vectors_is_split() -> None:
     lines = 1 << 20  # of 2048 vectors: 2³¹
     move = RelayoutSpec((lines, 1 << 14), 2, (1 << 14, 1), (1 << 14, 1), True)
     (launch,) = prepare(device("vm"), (move,))._launches
     assert [slot.byte_offset for slot in launch.slots] == [0, 0] + 2 * [(lines - 1) << 15]
 
 
-def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
+def test_each_kernel_without_programmatic_launches() -> None:
     on, shape = "vm:A100", (33, 37)
     for strides in ((37, 1), (1, 33), (80, 2)):
         check((Place(shape, strides, 2, 2, 0, on), aligned(shape, 2, on=on)), padded=True)
@@ -73,7 +73,7 @@ def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
 @pytest.mark.parametrize(
     ("columns", "strides"), [(24, (600, 25, 1)), (300, (7000, 1, 23)), (70, (4000, 150, 2))]
 )
-def test_a_small_grid_goes_round(columns: int, strides: Any, monkeypatch: Any) -> None:
+def test_grid_stride_loops(columns: int, strides: Any, monkeypatch: Any) -> None:
     for name in ("_MAX_GRID_Y", "_MAX_GRID_Z"):
         monkeypatch.setattr(f"tilewright.run.relayout.relayout.{name}", 1)
     shape = (3, 23, columns)

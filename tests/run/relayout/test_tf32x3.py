@@ -1,4 +1,4 @@
-"""f32 by three products of tf32: both ways to lay K out, and how near the result is."""
+"""3xTF32: the split on the host and on the device, and the error of the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def matrices(*shapes: tuple[int, ...]) -> list[Any]:
 
 
 @given(arrays(np.uint32, (2, 9)))
-def test_high_and_low_are_the_number(bits: Any) -> None:
+def test_high_and_low_add_up_to_the_number(bits: Any) -> None:
     """Exactly, where it is finite; high parts have no bits that tf32 drops."""
     high, again, low = np.split(split_on_host("a", bits).view(np.float32), 3, axis=1)
     x = bits.view(np.float32)
@@ -50,7 +50,7 @@ def test_high_and_low_are_the_number(bits: Any) -> None:
 
 @every_row(("m", "n", "k"), [(70, 33, 41), (1, 200, 300), (128, 64, 1), (8, 8, 0)], parts=3)
 @every_row("layout", ["tn", "nt"])
-def test_it_is_nearly_ieee(m: int, n: int, k: int, layout: str) -> None:
+def test_the_error_of_a_product(m: int, n: int, k: int, layout: str) -> None:
     a, b = matrices((m, k), (k, n))
     orders = ["C" if letter == "t" else "F" for letter in layout]
     a, b = (np.array(x, order=order) for x, order in zip((a, b), orders, strict=True))
@@ -59,7 +59,7 @@ def test_it_is_nearly_ieee(m: int, n: int, k: int, layout: str) -> None:
     assert (np.abs(d - exact) <= 4e-6 * size).all()
 
 
-def test_matrices_on_the_device_are_laid_out_there() -> None:
+def test_the_split_on_the_device() -> None:
     """To the same bits as on the host: strides, stacks, special values."""
     a, b = matrices((3, 30, 50), (3, 50, 20))
     a[0, :9, 0] = SPECIAL
@@ -72,7 +72,7 @@ def test_matrices_on_the_device_are_laid_out_there() -> None:
     assert np.array_equal(got.view(np.uint32), want[1].view(np.uint32))
 
 
-def test_k_is_named_as_it_was_given() -> None:
+def test_the_limit_of_k() -> None:
     a = np.broadcast_to(np.float32(0), (1, 2**30))
     with pytest.raises(ProblemError, match=r"K must be less than 2\^31 / 3.*got 1073741824"):
         tilewright.matmul(a, a.T, precision="tf32x3", device="vm")
