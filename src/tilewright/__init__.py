@@ -1,6 +1,8 @@
 """tilewright: GEMM on NVIDIA tensor cores from Python down to the bits, with a PTX virtual machine.
 
     tilewright.matmul(a, b)      D = α A B + β C, on a GPU or on the virtual machine
+    tilewright.linear(x, w)      a linear layer: bias, activation, gate, residual in one kernel
+    @tilewright.epilogue         a function of the accumulator, fused into the kernel
     tilewright.plan(…)           which kernel a call runs, and why
     @tilewright.epilogue         a function of the accumulator that a product computes, too
     tilewright.gelu(…), …        functions for epilogues, the same of arrays
@@ -87,13 +89,14 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .layout import Swizzle as Swizzle
     from .run import Plan as Plan
     from .run import kernel as kernel
+    from .run import linear as linear
     from .run import load as load
     from .run import matmul as matmul
     from .run import plan as plan
     from .run import tensor_map as tensor_map
 
 __all__ = [
-    "matmul", "plan", "Plan", "Problem", "Config",
+    "matmul", "linear", "plan", "Plan", "Problem", "Config",
     "kernel", "tensor_map", "load",
     "epilogue", "cast",
     "absolute", "clamp", "copysign", "fma", "isnan", "maximum", "minimum", "reciprocal", "rsqrt",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .arrays.array_view import ArrayKind, ArrayView, register
     from .call.gemm_plan import Plan, plan
     from .call.kernel_call import launch
+    from .call.linear import linear
     from .call.matmul import matmul
     from .devices.cuda_device import CudaDevice
     from .devices.device import device
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
-    "matmul", "plan", "Plan", "kernel", "launch", "tensor_map", "ArrayMap", "load",
+    "matmul", "linear", "plan", "Plan", "kernel", "launch", "tensor_map", "ArrayMap", "load",
     "ExecutionDevice", "VmDevice", "CudaDevice", "device",
     "ArrayView", "ArrayKind", "register",
     "Cache", "CacheWarning", "store",

@@ -1,0 +1,83 @@
+"""``linear``: the layer in f64 within the rounding of its type; shapes, outputs, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.errors import EpilogueError, ProblemError
+
+pytestmark = pytest.mark.vm
+
+RNG = np.random.default_rng(3)
+
+
+def random(*shape: int) -> Any:
+    return (RNG.standard_normal(shape) / 4).astype(np.float16)
+
+
+def silu(x: Any) -> Any:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def wide(x: Any) -> Any:
+    return x.astype(np.float64)
+
+
+def close(got: Any, wanted: Any) -> bool:
+    return bool(np.allclose(wide(got), wanted, rtol=2e-3, atol=1e-3))
+
+
+@pytest.mark.parametrize("lead", [(70,), (2, 35), ()])
+def test_bias_activation_and_residual(lead: tuple[int, ...]) -> None:
+    x, w, bias, residual = random(*lead, 64), random(48, 64), random(48), random(*lead, 48)
+    y = tilewright.linear(x, w, bias, activation="gelu_tanh", residual=residual, device="vm")
+    wanted = gelu(wide(x) @ wide(w).T + wide(bias)) + wide(residual)
+    assert y.shape == (*lead, 48) and y.dtype == np.float16
+    assert close(y, wanted)
+
+
+def test_swiglu_of_two_weights_or_of_halves_of_one() -> None:
+    x, w = random(70, 64), random(2 * 40, 64)
+    y = tilewright.linear(x, w[40:], gate=w[:40], activation="silu", device="vm")
+    wanted = silu(wide(x) @ wide(w[:40]).T) * (wide(x) @ wide(w[40:]).T)
+    assert close(y, wanted)
+    apart = tilewright.linear(
+        x, w[40:].copy(), gate=w[:40].copy(), activation=tilewright.silu, device="vm"
+    )
+    assert np.array_equal(y, apart)
+
+
+def test_saved_values() -> None:
+    x, w, g, bias = random(3, 20, 64), random(40, 64), random(40, 64), random(40)
+    layer = tilewright.linear(
+        x, w, bias, gate=g, activation="silu", save=("preactivation", "gate"), device="vm"
+    )
+    assert list(layer) == ["y", "preactivation", "gate"]
+    assert close(layer["gate"], wide(x) @ wide(g).T)
+    assert close(layer["preactivation"], wide(x) @ wide(w).T + wide(bias))
+
+
+ERRORS = [
+    ({"activation": "relu7"}, EpilogueError, "must be a function or one of relu"),
+    ({"save": ("gate",)}, EpilogueError, "save must name some of preactivation, got 'gate'"),
+    ({"bias": np.zeros(5, np.float16)}, ProblemError, r"bias must have shape \(40,\), got \(5,\)"),
+    ({"residual": np.zeros((5, 40))}, ProblemError, "residual must have shape"),
+    ({"gate": np.zeros((3, 64))}, ProblemError, "gate must have shape"),
+    ({"w": np.zeros(64)}, ProblemError, "w must be 2-D"),
+    ({"x": 3.0}, ProblemError, "x must be an array, got float"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), ERRORS)
+def test_errors(arguments: dict[str, Any], error: Any, text: str) -> None:
+    given = {"x": random(70, 64), "w": random(40, 64), "device": "vm"} | arguments
+    with pytest.raises(error, match=text):
+        tilewright.linear(**given)
