@@ -123,9 +123,9 @@ def alike(got: str, want: str) -> bool:
     return ":" not in want or all(g[0] == "_" or w[0] != "_" for g, w in pairs)
 
 
-REFUSALS = ("must not be empty", "dynamic", "elements become one")
-"""What ours may refuse: a composition that is none, what can't be known yet, to round up elements
-that are given in part."""
+REFUSALS = ("is not a layout", "dynamic", "needs static numbers", "elements become one")
+"""Errors where CuTe has a result: a composition that is not a layout, dynamic numbers, elements
+that are only partly there."""
 
 
 @every_row("op", sorted(rows()))
