@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -158,3 +161,18 @@ def test_reductions_of_arrays() -> None:
 def test_a_reduction_refuses_other_axes(axis: object) -> None:
     with pytest.raises(errors.EpilogueError, match=r"axis must be -1 \(along rows\)"):
         reduction_outputs.sum(value(), axis)
+
+
+def test_the_documentation_counts_the_same_operations() -> None:
+    """Each row of docs/epilogues.md that names a function has the counts of its row here."""
+    text = (Path(__file__).parents[3] / "docs" / "epilogues.md").read_text(encoding="utf-8")
+    counted = {(row.operations, row.mufu, row.name.split()[0]) for row in UNARY + SEVERAL}
+    documented = set()
+    for line in text.splitlines():
+        if match := re.match(r"\| `(\w+)\(.*?\| (\d+) \| (\d)", line):
+            documented.add((int(match[2]), int(match[3]), match[1]))
+    assert len(documented) > 40
+    other = {"where", "isnan"}
+    assert {x for x in documented if x[2] not in other} <= counted
+    missing = {x[2] for x in counted} - {x[2] for x in documented}
+    assert missing <= {"prelu", "steep", "minimum"}, missing
