@@ -19,7 +19,7 @@ def notation(form: str) -> re.Pattern[str]:
     return re.compile(form.replace("#", r"(\d{1,10})"), re.ASCII)
 
 
-def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
+def numbers_of(form: re.Pattern[str], text: object, example: str) -> re.Match[str]:
     """The parts of a configuration's text. Raises ConfigError."""
     found = form.fullmatch(text) if isinstance(text, str) else None
     if not found:

@@ -183,8 +183,9 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
     found = [_definition(config)]
     if isinstance(config, TmaConfig) and config.dynamic:
         found.insert(0, COUNTER_RESET)
-    has_split = isinstance(config, TmaConfig | Config)
-    if has_split and splitk_reduction.workspace_bytes(problem, config, device):
+    if isinstance(config, SimtConfig):
+        return found
+    if splitk_reduction.workspace_bytes(problem, config, device):
         found.append(SPLITK_REDUCTION)
     return found
 

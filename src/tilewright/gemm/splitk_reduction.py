@@ -59,6 +59,7 @@ class SplitKParameters(KernelParameters):
 class SplitKConfig(Protocol):
     """What the reduction takes from the configuration of a GEMM kernel."""
 
+    def __hash__(self) -> int: ...
     @property
     def tile(self) -> tuple[int, int, int]: ...
     @property

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
-from ...builder import Builder, Pointer
+from ...builder import Builder, Pointer, Reg
 from ...dtypes import dtype
 from ..kernel_scalars import global_pointer, scalar
 from .bound_epilogue import BoundEpilogue, EpilogueOperandLayout
@@ -120,7 +120,7 @@ class EpilogueOperands:
                 continue
             part = index.to("u64") * getattr(p, strides[dimension])
             offset = part if offset is None else offset + part
-        pointer = global_pointer(self.k, getattr(p, name)).cast(source.type)
+        pointer: Pointer = global_pointer(self.k, getattr(p, name)).cast(source.type)
         return pointer if offset is None else pointer + offset
 
     def _at_row(self, name: str, base: Pointer, dr: int) -> Pointer:
@@ -131,7 +131,8 @@ class EpilogueOperands:
     ) -> Pointer:
         if layout.contiguous or not dc:
             return row + dc
-        return row + getattr(self.parameters, f"{name}_n") * dc
+        stride: Reg = getattr(self.parameters, f"{name}_n")
+        return row + stride * dc
 
     def _exists(self, elements: TileElements, offset: Offset, rows: bool, columns: bool) -> Any:
         """Whether the element at an offset is in D; True where no test is needed."""

@@ -17,11 +17,16 @@ from .reductions import ReductionRegion
 P = TypeVar("P", bound=KernelParameters)
 
 
-@lru_cache(maxsize=256)
 def parameters_with(base: type[P], bound: BoundEpilogue | None, scalar_type: str) -> type[P]:
     """The parameters of a kernel, and those of an epilogue's operands after them."""
     if bound is None:
         return base
+    extended: Any = base
+    return _with_operands(extended, bound, scalar_type)
+
+
+@lru_cache(maxsize=256)
+def _with_operands(base: type[Any], bound: BoundEpilogue, scalar_type: str) -> type[Any]:
     fields: list[Any] = []
     for name, source, _ in bound.named_inputs():
         if not source.varies:

@@ -28,7 +28,8 @@ class StridedMatrix(NamedTuple):
         offset = row.to("u64") * self.leading + column.to("u64")
         if batch is not None and self.batch_stride is not None:
             offset = offset + batch.to("u64") * self.batch_stride
-        return self.pointer.cast(type_) + offset
+        first: Pointer = self.pointer.cast(type_) + offset
+        return first
 
 
 class OutputStores:

@@ -61,7 +61,8 @@ def kernel_arguments(region: ReductionRegion, offset: int) -> KernelArguments:
     values = {
         "offset": offset + region.offset, "elements": region.elements, "units": region.units,
     }  # fmt: skip
-    return _parameters(region.name).pack(values)
+    arguments: KernelArguments = _parameters(region.name).pack(values)
+    return arguments
 
 
 @lru_cache(maxsize=64)

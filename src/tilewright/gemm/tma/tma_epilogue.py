@@ -108,7 +108,8 @@ class EpilogueTile:
 
     @property
     def swizzle(self) -> int:
-        return 16 << self.layout.outer.bits
+        swizzle: int = 16 << self.layout.outer.bits
+        return swizzle
 
     @property
     def d_rows(self) -> int:
@@ -265,6 +266,7 @@ class TmaEpilogue:
         """Load a tile of C into registers, where β is not 0."""
         k, tile = self.k, self.tile
         fragment = self._fragment(tile)
+        assert self.use_c is not None and self.phase is not None
         with k.if_(self.use_c):
             if tile.by_tma:
                 with k.when(self.leader):
@@ -286,6 +288,7 @@ class TmaEpilogue:
         scaled = tile.scaled and not integer
         if c is None:
             return [self.alpha * v for v in accumulators] if scaled else accumulators
+        assert self.use_c is not None
         made = []
         for i, v in enumerate(accumulators):
             value, before = self.alpha * v if scaled else v, c[i]
@@ -324,6 +327,7 @@ class TmaEpilogue:
         start = across.to("u64") * matrix.leading + along.to("u64")
         if batch is not None:
             start = start + batch.to("u64") * matrix.batch_stride
+        assert matrix.pointer is not None
         base = matrix.pointer.cast(tile.type) + start
         left = k.max(self.limits[1].view("s32") - along.view("s32"), 0).view("u32")
         for line in k.range(warp, tile.d_rows, WARPGROUP // 32, unroll=False):
