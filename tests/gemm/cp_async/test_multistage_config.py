@@ -89,7 +89,7 @@ def test_what_the_text_may_leave_out() -> None:
         ("64x64x32:1x1:2/0", "at least 1 CTA"),
         ("64x64x8:1x1:2:m8n8k4", "tile K must be a power of two, at least 16, got 8"),
         ("64x64x32:1x1:2:m16n8", "expected a configuration"),
-        ("64x64x32:1x1:2:m16n8k64", "no supported type has an mma.sync of this shape"),
+        ("64x64x32:1x1:2:m16n8k512", "no supported type has an mma.sync of this shape"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:

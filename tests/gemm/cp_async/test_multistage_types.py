@@ -214,7 +214,8 @@ def test_the_bits_of_tf32_are_the_instruction_s(device: str, sort: str) -> None:
     a, b = hostile("tf32", sort, 32, 44), hostile("tf32", sort, 44, 32)
     arch = device_spec(device).target.name
     want = chained(a, b, "m16n8k8", "f32.tf32.tf32.f32", arch)
-    got = product(a, b, ("f32", "f32"), device, precision="tf32")
+    config = "32x32x16:1x1:2"
+    got = product(a, b, ("f32", "f32"), device, precision="tf32", config=config)
     assert np.array_equal(got, want)
 
 
@@ -224,11 +225,13 @@ def test_the_bits_of_8_bit_floats_are_the_instruction_s(device: str, sort: str) 
     """``fast_accum`` is one chain of instructions; else each 128 of K are one, added in f32."""
     a, b = hostile("e4m3", sort, 16, 300), hostile("e5m2", sort, 300, 32)
     arch, form = device_spec(device).target.name, ("m16n8k32", "f32.e4m3.e5m2.f32")
-    types = "e4m3", "e5m2"
-    assert np.array_equal(product(a, b, types, device, fast_accum=True), chained(a, b, *form, arch))
+    types, config = ("e4m3", "e5m2"), "16x32x128:1x1:2"
+    assert np.array_equal(
+        product(a, b, types, device, fast_accum=True, config=config), chained(a, b, *form, arch)
+    )
     total = np.zeros((16, 32), np.float32)
     with np.errstate(all="ignore"):
         for k in range(0, 300, 128):
             total += chained(a[:, k : k + 128], b[k : k + 128], *form, arch).view(np.float32)
     want = exact.canonical("f32", total.view(np.uint32))
-    assert np.array_equal(product(a, b, types, device), want)
+    assert np.array_equal(product(a, b, types, device, config=config), want)

@@ -1,17 +1,17 @@
 """Mainloop of the cp.async kernels: a ring of stages that all threads fill and read.
 
-A CTA computes a tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it
-are under way; and while they multiply a part of K, the fragments of the next part are on their way
-from shared memory:
+A CTA computes a tile. While the warps multiply one stage, the copies of the next ``stages - 1``
+k-tiles are in flight; a k-tile has several parts, each of the K of a fragment, and while the warps
+multiply one part, they load the fragments of the next:
 
-    for each tile of K:
-        for each part of it but the last:
-            multiply; meanwhile load the fragments of the following part
-                and start a share of the copies of tile + stages - 1
-        the last: multiply one half; wait for the next stage, barrier;
-            multiply the other, meanwhile load its first fragments
+    for each k-tile:
+        for each part but the last:
+            multiply, interleaved with the loads of the next part's fragments
+                and a share of the copies of k-tile + stages - 1
+        the last part: multiply one half; wait for the next stage, barrier;
+            multiply the other half, interleaved with the loads of that stage's first fragments
 
-What a fragment is, and how two are multiplied, a kernel's own class says.
+A kernel's class defines the fragments and how two of them are multiplied.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def packed(
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
-    """The problem that stands for all with the same kernel: only which sizes are multiples of the
-    tile matters, and whether there are several matrices.
+    """The problem that represents all with the same kernel: what matters is which sizes are
+    multiples of the tile, and whether the problem is batched.
     """
     units, given = (1, 1, problem.per_byte), (problem.m, problem.n, problem.k)
     rows = zip(given, config.tile, units, strict=True)
@@ -133,21 +133,21 @@ def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
 
 
 def exhaust(steps: Iterator[None]) -> None:
-    """Do what is left of some steps."""
+    """Emit the rest of an interleaved sequence."""
     for _ in steps:
         pass
 
 
 class CpAsyncMainloop(ABC):
-    """The kernel's parts, in the order they run. ``a`` and ``b``: fragments of two parts of K each,
-    by turns; ``sums``: accumulators by A's and B's fragments.
+    """The mainloop. ``a`` and ``b``: double-buffered fragments of two parts of K;
+    ``accumulators``: by fragment of A and of B.
     """
 
-    part: int  # of K that a fragment holds
+    part: int  # K extent of a fragment
     split = 1  # parts of K that different CTAs compute
     a: list[list[Any]]
     b: list[list[Any]]
-    sums: list[list[Any]]
+    accumulators: list[list[Any]]
 
     def __init__(
         self,
@@ -166,32 +166,32 @@ class CpAsyncMainloop(ABC):
 
     @abstractmethod
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
-        """Compute this CTA's part of D; C is read where there is one."""
+        """Compute this CTA's tiles of D, from C too if there is one."""
 
     @abstractmethod
     def partition(self) -> None:
-        """Let this thread's warp read its part of both operands."""
+        """Partition both operands' shared memory among threads, and allocate the fragments."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Sums, all zero."""
+        """Set the accumulators to zero."""
 
     @abstractmethod
     def loads(self, part: int, stage: Any) -> Iterator[None]:
         """Load the fragments of a part of K from the stage at byte ``stage`` into the buffer that
-        the products before do not read, what is needed first first.
+        the current products do not read, in the order in which products need them.
         """
 
     @abstractmethod
     def product(self, part: int, row: int, column: int) -> None:
-        """Multiply the ``row``-th fragment of A by the ``column``-th of B, in a part of K."""
+        """Multiply-accumulate fragment ``row`` of A and fragment ``column`` of B of a part of K."""
 
     @abstractmethod
     def end_part(self, part: int, columns: range) -> None:
-        """What follows the products of a part of K with these fragments of B."""
+        """Emit what follows the products of a part of K with these fragments of B."""
 
     def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
-        """Which tile of its D this CTA computes, and where its A, B, C and D are."""
+        """The index of this CTA's tile within its D, and the addresses of its A, B, C and D."""
         k, p = self.k, self.problem
         if not p.batched:
             return k.ctaid.x, addresses
@@ -210,8 +210,8 @@ class CpAsyncMainloop(ABC):
         return self.k.ctaid.x // (rows * columns)
 
     def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
-        """Find the ``index``-th tile, this warp's part of it, and set up both operands, each an
-        address and a leading dimension.
+        """Set up both operands, each an address and a leading dimension, for the tile of this
+        index and this CTA's range of K.
         """
         k, config = self.k, self.config
         bk = config.tile[2]
@@ -237,21 +237,19 @@ class CpAsyncMainloop(ABC):
         return (self.limits[0] + (bm - 1)) // bm, (self.limits[1] + (bn - 1)) // bn
 
     def tile_at(self, index: Any) -> tuple[Any, Any]:
-        """Where the ``index``-th tile begins: they go down groups of ``group`` rows of tiles, so
-        that neighbours share A and B in the L2.
-        """
+        """(row, column) of D where the tile of this index begins, in rasterization order."""
         bm, bn, _ = self.config.tile
         row, column = tile_coordinates(self.k, index, *self.counts(), self.config.group)
         return row * bm, column * bn
 
-    def begin(self, wanted: Any = True) -> None:
+    def prologue(self, enabled: Any = True) -> None:
         """Start the copies of a tile's first stages."""
         self.write.set(0)
         self.read.set(0)
         self.first_k.set(self.start_k)
         for stage in range(self.config.stages - 1):
-            there = self.steps > stage
-            exhaust(self._copies(there if wanted is True else there & wanted))
+            exists = self.steps > stage
+            exhaust(self._copies(exists if enabled is True else exists & enabled))
             self._commit()
 
     def mainloop(self) -> None:
@@ -268,13 +266,13 @@ class CpAsyncMainloop(ABC):
         for step in k.range(0, self.steps):
             copies = self._copies(step + (stages - 1) < self.steps)
             for part in range(inner - 1):
-                self._multiply(part, self.meanwhile(part, inner - 1, copies))
+                self._multiply(part, self.interleaved(part, inner - 1, copies))
             exhaust(copies)
             self._commit()
-            self._turn(inner - 1)
+            self._last_part(inner - 1)
 
     def _single_stage(self, inner: int) -> None:
-        """With one stage nothing overlaps the copies but other CTAs of the SM."""
+        """The mainloop with one stage: only other CTAs of the SM overlap the copies."""
         k = self.k
         for step in k.range(0, self.steps):
             exhaust(self._copies(step < self.steps))
@@ -286,17 +284,17 @@ class CpAsyncMainloop(ABC):
                 self._multiply(part, self._loads(part + 1) if part + 1 < inner else iter(()))
             k.barrier()
 
-    def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
-        """What goes on while the ``part``-th of ``parts`` is multiplied: the next one's fragments
-        are loaded, and a share of the copies is started.
+    def interleaved(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
+        """What is interleaved with the products of a part, of ``parts``: the loads of the next
+        part's fragments, and a share of the copies.
         """
         share = self.chunks * (part + 1) // parts - self.chunks * part // parts
         return chain(self._loads(part + 1), islice(copies, share))
 
-    def _turn(self, part: int) -> None:
-        """The last part of a tile. The barrier that opens the next stage stands between two shares
-        of the products, so that there is work while warps wait for one another and for the first
-        fragments.
+    def _last_part(self, part: int) -> None:
+        """The last part of a k-tile. The barrier before the next stage is between two halves of
+        the products, so that tensor cores have work while warps wait for one another and for the
+        first fragments.
         """
         k = self.k
         middle = len(self.b[part % 2]) // 2
@@ -307,41 +305,40 @@ class CpAsyncMainloop(ABC):
         self._multiply(part, self._loads(0), middle)
 
     def _multiply(
-        self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None
+        self, part: int, interleaved: Iterator[None], first: int = 0, last: int | None = None
     ) -> None:
-        """The products of a part of K (of B's fragments ``first`` to ``last``), with a step of
-        ``meanwhile`` before each until there is none left.
+        """The products of a part of K (with B's fragments ``first`` to ``last``), each after one
+        step of ``interleaved``.
 
-        All rows of A meet a column of B before the next one comes, up one column and down the
-        other: a tensor core that holds B still takes less power, and power is what limits large
-        products.
+        The order is column by column, alternately down and up: successive products reuse a
+        fragment of B, which takes less power, and power limits large products.
         """
         rows = range(len(self.a[part % 2]))
         columns = range(first, len(self.b[part % 2]) if last is None else last)
         for j in columns:
             for i in rows if j % 2 == 0 else reversed(rows):
-                next(meanwhile, None)
+                next(interleaved, None)
                 self.product(part, i, j)
-        exhaust(meanwhile)
+        exhaust(interleaved)
         self.end_part(part, columns)
 
     def _loads(self, part: int) -> Iterator[None]:
         return self.loads(part, self.k.mov(self.read))
 
-    def _copies(self, wanted: Any) -> Iterator[None]:
-        """The next tile's copies, if there is such a tile, a chunk for each ``next``."""
+    def _copies(self, enabled: Any) -> Iterator[None]:
+        """The copies of the next k-tile, if there is one; a chunk for each ``next``."""
         stage = self.k.mov(self.write)
-        return chain(*(tile.copy(self.first_k, stage, wanted) for tile in self.tiles))
+        return chain(*(tile.copy(self.first_k, stage, enabled) for tile in self.tiles))
 
     def _commit(self) -> None:
-        """Close a tile's group, whether it exists or not, and go on to the next."""
+        """Commit the copies of a k-tile, which may be none, and advance to the next k-tile."""
         k = self.k
         k.cp_async_commit()
         k.add(self.first_k, self.config.tile[2], into=self.first_k)
         self._advance(self.write)
 
     def _advance(self, stage: Any) -> None:
-        """To the next stage of the ring."""
+        """Advance to the next stage of the ring."""
         k = self.k
         k.add(stage, self.stage_bytes, into=stage)
         with k.when(stage == self.ring_bytes):

@@ -66,7 +66,7 @@ def _partial_problem(problem: Problem) -> Problem:
 
 
 def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncOperand]:
-    """The stage: A and B as this configuration cuts them."""
+    """The operands of a stage: tiles of A and B."""
     bm, bn, bk = config.tile
     full_k, threads = problem.k % bk == 0, config.threads
 
@@ -90,7 +90,7 @@ def tiled_mma(problem: Problem, config: Config) -> TiledMma:
 
 
 def build(problem: Problem, config: Config) -> Traced:
-    """The kernel for a problem and a configuration, traced once for all problems of its class."""
+    """Trace the kernel, once for all problems of the same class."""
     return _build(problem_class(problem, config), config)
 
 
@@ -106,14 +106,14 @@ def _build(problem: Problem, config: Config) -> Traced:
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of D and each part of split-K, or for each resident one."""
     tiles = config.tiles(problem)
-    places = device.sms * config.resident(problem.input.bits, device.limits)
-    count = min(tiles, places) if config.is_persistent(problem) else tiles
+    resident = device.sms * config.resident(problem.input.bits, device.limits)
+    count = min(tiles, resident) if config.is_persistent(problem) else tiles
     return LaunchShape((count, config.split, 1), (config.threads, 1, 1))
 
 
 class MultistageKernel(CpAsyncMainloop):
-    """Tile after tile, by fragments of an instruction's K. ``row``: the instruction; packed
-    elements are bytes to all else.
+    """The body of the kernel. ``row``: the matrix instruction; packed elements are bytes to all
+    else.
     """
 
     def __init__(
@@ -131,41 +131,41 @@ class MultistageKernel(CpAsyncMainloop):
         self.split = config.split
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
-        """Compute this CTA's tile, or one after another; the next one's copies are under way while
-        the last one is written out.
+        """Compute this CTA's tile, or if persistent tile after tile; then the copies of the next
+        tile are in flight during the epilogue.
         """
         k = self.k
         out = DirectEpilogue if self.problem.input.bits == WIDE else StagedEpilogue
         if self.split > 1:
             out = PartialEpilogue
         epilogue = out(k, self.problem, self.config, self.mma, d, c)
-        self.begin()
+        self.prologue()
         if not self.config.is_persistent(self.problem):
-            self._sum()
-            self._write_out(epilogue, self.shared, self.first, scale)
+            self._run_mainloop()
+            self._run_epilogue(epilogue, self.shared, self.first, scale)
             return
         staged = self.shared + self.ring_bytes
         rows, columns = self.counts()
         index, count = k.var(k.ctaid.x), rows * columns
         first = [k.var(f) for f in self.first]
         with k.while_(lambda: index < count):
-            self._sum()
+            self._run_mainloop()
             done = [k.mov(f, into=k.var("u32")) for f in first]
             index += k.nctaid.x
             for variable, value in zip(first, self.tile_at(k.min(index, count - 1)), strict=True):
                 variable.set(value)
             for tile, row in zip(self.tiles, first, strict=True):
                 tile.move_to(row)
-            self.begin(index < count)
-            self._write_out(epilogue, staged, done, scale)
+            self.prologue(index < count)
+            self._run_epilogue(epilogue, staged, done, scale)
 
-    def _sum(self) -> None:
+    def _run_mainloop(self) -> None:
         """The mainloop; after it the stages are free for the epilogue, or for the next tile."""
         self.mainloop()
         self.k.cp_async_wait(0)
         self.k.barrier()
 
-    def _write_out(self, epilogue: StagedEpilogue, staged: Any, first: Any, scale: Any) -> None:
+    def _run_epilogue(self, epilogue: StagedEpilogue, staged: Any, first: Any, scale: Any) -> None:
         epilogue.run(self.acc, staged, tuple(first), self.limits, scale)
 
     # --- fragments ---
@@ -181,7 +181,9 @@ class MultistageKernel(CpAsyncMainloop):
         )
         self.k.clear(self.acc)
         rows, columns = range(self.acc.size(1)), range(self.acc.size(2))
-        self.sums = [[fragment_registers(self.acc[None, i, j]) for j in columns] for i in rows]
+        self.accumulators = [
+            [fragment_registers(self.acc[None, i, j]) for j in columns] for i in rows
+        ]
 
     def loads(self, part: int, stage: Any) -> Iterator[None]:
         a, b = (tile.load(part, stage) for tile in self.tiles)
@@ -190,7 +192,7 @@ class MultistageKernel(CpAsyncMainloop):
         yield from b
 
     def product(self, part: int, row: int, column: int) -> None:
-        accumulator = self.sums[row][column]
+        accumulator = self.accumulators[row][column]
         self._mma(part, row, column, accumulator, accumulator)
 
     def end_part(self, part: int, columns: range) -> None:
@@ -209,7 +211,7 @@ class PromotedMultistageKernel(MultistageKernel):
     def clear(self) -> None:
         super().clear()
         k, size = self.k, self.acc.size(0)
-        self.partial = [[k.array("f32", size) for _ in row] for row in self.sums]
+        self.partial = [[k.array("f32", size) for _ in row] for row in self.accumulators]
         self.zeros = [k.const("f32", 0.0)] * size
 
     def product(self, part: int, row: int, column: int) -> None:
@@ -220,7 +222,7 @@ class PromotedMultistageKernel(MultistageKernel):
     def end_part(self, part: int, columns: range) -> None:
         if (part + 1) * self.part % PROMOTION_K:
             return
-        for column, row in product(columns, range(len(self.sums))):
-            pairs = zip(self.sums[row][column], self.partial[row][column], strict=True)
+        for column, row in product(columns, range(len(self.accumulators))):
+            pairs = zip(self.accumulators[row][column], self.partial[row][column], strict=True)
             for total, chained in pairs:
                 self.k.add(total, chained, into=total)

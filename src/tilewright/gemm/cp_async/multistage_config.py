@@ -49,8 +49,8 @@ MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions of the type
 MIN_COPY = 4  # bytes that a cp.async copies
 LDMATRIX_BYTES = 32  # of K, of which ldmatrix.x4 loads 16 rows of A or B
 SPLITS = (2, 4, 8, 16)  # candidates
-STAGED_ROWS = 16  # rows of a warp's result that are staged at once
-PAD = 8  # elements between these, against bank conflicts
+STAGED_ROWS = 16  # rows of a warp's accumulators that the epilogue stages at a time
+PAD = 8  # elements of padding of such a row, against bank conflicts
 
 _NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")
 
@@ -124,17 +124,19 @@ class Config:
         return self.tile[0] // self.warps[0], self.tile[1] // self.warps[1]
 
     def stage_bytes(self, bits: int) -> int:
-        """A stage of both operands in shared memory."""
+        """Bytes of a stage: a k-tile of A and of B, elements of ``bits``."""
         bm, bn, bk = self.tile
         return (bm + bn) * bk * bits // 8
 
     def epilogue_bytes(self, bits: int) -> int:
-        """Bytes that stage 16 rows of each warp in the epilogue; f64 is stored from registers."""
+        """Bytes of shared memory in which the epilogue stages 16 rows of each warp; f64 is stored
+        from registers.
+        """
         wm, wn = self.warps
         return wm * wn * STAGED_ROWS * (self.warp_tile[1] + PAD) * 4 if bits < 64 else 0
 
     def shared_bytes(self, bits: int) -> int:
-        """The ring and the staged result, one in the other's place unless both are needed."""
+        """Bytes of the ring and the epilogue; they share memory unless the kernel is persistent."""
         ring, staged = self.stages * self.stage_bytes(bits), self.epilogue_bytes(bits)
         return ring + staged if self.persistent else max(ring, staged)
 
@@ -168,7 +170,7 @@ class Config:
         return self.persistent and not rest and not problem.batched
 
     def resident(self, bits: int, limits: Limits) -> int:
-        """CTAs that an SM holds: as many as it should, if their shared memory is there."""
+        """Resident CTAs per SM: ``ctas``, or fewer where shared memory limits them."""
         room = limits.shared_per_sm // (self.shared_bytes(bits) + limits.shared_reserved)
         return max(1, min(self.ctas, room))
 

@@ -1,12 +1,12 @@
 """Kernel ``simt``: cp.async into a ring of stages, FFMA. For f32 as it is, on sm_80 and later.
 
-Each element of D has one accumulator, which begins at +0 and takes k ascending, one ``fma.rn`` for
-each, whatever the configuration: the bits depend on the matrices alone. Subnormals stay.
+Each element of D has one accumulator, which begins at +0 and adds the products in ascending k, one
+``fma.rn`` each, whatever the configuration: the bits depend on the matrices alone. Subnormals are
+kept.
 
-Both operands lie in shared memory line after line of K, each line contiguous along M or N: a thread
-takes its rows and columns of a line by 16 bytes. What is contiguous along K in global memory is
-turned on the way, by copies of 4 bytes; its lines are 4 elements longer than the tile, so that 8
-neighbours in K of 4 rows lie in 32 banks.
+In shared memory both operands are MN-major: a thread loads its rows and columns of a k as vectors
+of 16 bytes. An operand that is K-major in global memory is transposed by copies of 4 bytes; its
+pitch is 4 elements more than the tile, so that 8 neighbours along K of 4 rows are in 32 banks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .cp_async_mainloop import CpAsyncMainloop, exhaust, problem_class, traced
 from .cp_async_operand import CpAsyncOperand
 from .simt_config import PAD, TYPE, VECTOR, SimtConfig
 
-TURNED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
+TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
 
 class SimtOperand(CpAsyncOperand):
-    """An operand in lines of M or N, one for each k."""
+    """An operand that is MN-major in shared memory."""
 
     __slots__ = ()
 
@@ -45,8 +45,8 @@ class SimtOperand(CpAsyncOperand):
         """The tile in shared memory: (row, k) → element."""
         return Layout((self.extent, self.depth), (1, self.pitch))
 
-    def lines(self, share: Layout) -> Layout:
-        """(thread, values, k) → element, of a share of the tile's rows."""
+    def thread_layout(self, share: Layout) -> Layout:
+        """(thread, values, k) → element, of each thread's share of the tile's rows."""
         return make_layout(*composition(self.layout[0], share), self.layout[1])
 
     @property
@@ -54,19 +54,19 @@ class SimtOperand(CpAsyncOperand):
         return self.pitch * self.depth * self.size
 
     @property
-    def line(self) -> int:
-        most = TURNED if self.contiguous == "k" else self.threads
-        return min(super().line, most)
+    def row_chunks(self) -> int:
+        most = TRANSPOSED if self.contiguous == "k" else self.threads
+        return min(super().row_chunks, most)
 
 
 def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
-    """The stage: A and B as this configuration cuts them."""
+    """The operands of a stage: tiles of A and B."""
     bm, bn, bk = config.tile
     full_k = problem.k % bk == 0
 
     def operand(name: str, size: int, tile: int, major: str, align: int) -> SimtOperand:
-        turned = major == "k"
-        contiguous, align = ("k", 4) if turned else ("mn", align)
+        transposed = major == "k"
+        contiguous, align = ("k", 4) if transposed else ("mn", align)
         full = size % tile == 0
         return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
 
@@ -77,7 +77,7 @@ def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOpe
 
 
 def build(problem: Problem, config: SimtConfig) -> Traced:
-    """The kernel for a problem and a configuration, traced once for all problems of its class."""
+    """Trace the kernel, once for all problems of the same class."""
     return _build(problem_class(problem, config), config)
 
 
@@ -95,7 +95,7 @@ def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> La
 
 
 class SimtKernel(CpAsyncMainloop):
-    """A tile, by fragments of 1 of K: registers, FFMA."""
+    """The body of the kernel: the K of a fragment is 1, products are FFMAs."""
 
     part = 1
 
@@ -108,42 +108,42 @@ class SimtKernel(CpAsyncMainloop):
     # --- fragments ---
 
     def partition(self) -> None:
-        self.lines, held = [], []
+        self.addresses, fragments = [], []
         for side, tile in enumerate(self.tiles):
-            layout = self.parts[side].lines(self.config.share(side))
+            layout = self.parts[side].thread_layout(self.config.share(side))
             mine = make_tensor(tile.tile.engine, layout)[self.k.tid.x, None, None]
             vectors, depth = range(layout.size(1) // VECTOR), range(layout.size(2))
-            self.lines.append([[mine.at(((0, v), i)) for v in vectors] for i in depth])
-            held.append(self.k.make_rmem_tensor((VECTOR, len(vectors), 2), TYPE))
-        self.held = held
+            self.addresses.append([[mine.at(((0, v), i)) for v in vectors] for i in depth])
+            fragments.append(self.k.make_rmem_tensor((VECTOR, len(vectors), 2), TYPE))
+        self.fragments = fragments
         self.a, self.b = (
-            [fragment_registers(x[None, None, half]) for half in range(2)] for x in held
+            [fragment_registers(x[None, None, half]) for half in range(2)] for x in fragments
         )
 
     def clear(self) -> None:
         rows, columns = self.config.thread_tile
         acc = self.k.make_rmem_tensor(Layout((columns, rows)), TYPE)
         self.k.clear(acc)
-        self.sums = [list(fragment_registers(acc[None, i])) for i in range(rows)]
+        self.accumulators = [list(fragment_registers(acc[None, i])) for i in range(rows)]
 
     def loads(self, part: int, stage: Any) -> Iterator[None]:
         wide = CopyAtom(UniversalCopy(32 * VECTOR), TYPE)
-        for held, lines in zip(self.held, self.lines, strict=True):
-            for v, pointer in enumerate(lines[part]):
-                line = Tensor(pointer.add_bytes(stage), Layout(VECTOR))
-                self.k.copy(wide, line, held[None, v, part % 2])
+        for fragments, addresses in zip(self.fragments, self.addresses, strict=True):
+            for v, pointer in enumerate(addresses[part]):
+                vector = Tensor(pointer.add_bytes(stage), Layout(VECTOR))
+                self.k.copy(wide, vector, fragments[None, v, part % 2])
                 yield
 
-    def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
-        """All copies are started at once: ptxas puts three idle instructions before a cp.async that
-        follows none.
+    def interleaved(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
+        """All copies are started together: ptxas puts three idle instructions before a cp.async
+        that does not follow another.
         """
         if part == 0:
             exhaust(copies)
-        return super().meanwhile(part, parts, copies)
+        return super().interleaved(part, parts, copies)
 
     def product(self, part: int, row: int, column: int) -> None:
-        accumulator = self.sums[row][column]
+        accumulator = self.accumulators[row][column]
         self.k.fma(self.a[part % 2][row], self.b[part % 2][column], accumulator, into=accumulator)
 
     def end_part(self, part: int, columns: range) -> None:
@@ -152,12 +152,12 @@ class SimtKernel(CpAsyncMainloop):
     # --- the epilogue ---
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
-        self.begin()
+        self.prologue()
         self.mainloop()
-        self.write_out(d, c, scale)
+        self.store(d, c, scale)
 
-    def write_out(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
-        """D = α·sums + β·C, each thread its own rows, 4 columns at a time."""
+    def store(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
+        """Store D = α·accumulators + β·C: each thread its own rows, 4 columns at a time."""
         k, config, problem = self.k, self.config, self.problem
         bm, bn, _ = config.tile
         full = problem.m % bm == 0 and problem.n % bn == 0
@@ -170,5 +170,5 @@ class SimtKernel(CpAsyncMainloop):
         for i, v in product(range(rows.size()), range(vectors.size())):
             place = rows(i), vectors(v)
             at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
-            sums = self.sums[i][VECTOR * v : VECTOR * (v + 1)]
-            out.piece(sums, at, *(m and m.at(place) for m in tiles))
+            accumulators = self.accumulators[i][VECTOR * v : VECTOR * (v + 1)]
+            out.piece(accumulators, at, *(m and m.at(place) for m in tiles))

@@ -26,12 +26,13 @@ REQUIRED_TARGET = "sm_80"  # cp.async
 TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
 MIN_TILE = (16, 32, 8)  # a tile's M, N, K
-# A warp is 4×8 threads. Neighbours in one direction or the other have lane numbers that differ in
-# the lowest bit, or the one above: so wide loads of either operand take the fewest wavefronts.
+# A warp is 4×8 threads. The lane numbers of neighbours differ in the lowest bit along one dimension
+# and in the next one along the other, so that wide loads of both operands take the fewest
+# wavefronts.
 LANES = (4, 8)  # along M, along N
 _BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
-PAD = 4  # elements between lines in shared memory, of an operand that is turned on its way
-OTHER_REGISTERS = 28  # registers of a thread besides sums and fragments, at least
+PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
+OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
 _NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
 
@@ -40,9 +41,9 @@ _NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
 class SimtConfig:
     """Kernel ``simt``: cp.async into a ring of ``stages``, FFMA.
 
-    ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: how many rows of
-    tiles are walked together for the L2, ``ctas``: how many CTAs an SM should hold (the compiler's
-    register budget). Raises ConfigError.
+    ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: rows of tiles
+    that are rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register
+    budget). Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -83,7 +84,7 @@ class SimtConfig:
 
     @property
     def thread_tile(self) -> tuple[int, int]:
-        """What of a tile a thread computes."""
+        """Rows and columns of the tile that a thread computes."""
         return self.tile[0] // self.block[0], self.tile[1] // self.block[1]
 
     def share(self, side: int) -> Layout:
