@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .gemm import Problem as Problem
     from .gemm.epilogue.functions import absolute as absolute
     from .gemm.epilogue.functions import amax as amax
+    from .gemm.epilogue.functions import cast as cast
     from .gemm.epilogue.functions import clamp as clamp
     from .gemm.epilogue.functions import copysign as copysign
     from .gemm.epilogue.functions import dgeglu as dgeglu
@@ -83,7 +84,6 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .gemm.epilogue.functions import swiglu as swiglu
     from .gemm.epilogue.functions import tanh as tanh
     from .gemm.epilogue.functions import where as where
-    from .gemm.epilogue.tracing import cast as cast
     from .gemm.epilogue.tracing import epilogue as epilogue
     from .layout import Layout as Layout
     from .layout import Swizzle as Swizzle

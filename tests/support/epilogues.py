@@ -44,11 +44,12 @@ def hostile(type_: str, count: int, seed: int) -> Array:
 
 
 def run_elements(
-    graph: EpilogueGraph, accumulator: Array, inputs: dict[str, Array]
+    graph: EpilogueGraph, accumulator: Array, inputs: dict[str, Array], device: str = "vm"
 ) -> dict[str, Array]:
     """The values of a graph's outputs before they are stored, one thread per element.
 
-    ``inputs``: f32, f64, s32 or u32, as many as ``accumulator`` has elements.
+    ``inputs``: f32, f64, s32 or u32, as many as ``accumulator`` has elements. Element i is at row
+    i // 16 and column i % 16.
     """
     out_types = {o.name: graph.nodes[o.node].type for o in graph.outputs}
     in_types = {"acc": _name(accumulator), **{n: _name(x) for n, x in inputs.items()}}
@@ -67,7 +68,7 @@ def run_elements(
     traced = trace_declared(kernel, parameters, name="elements", lines=False, block=BLOCK)
     outputs = {n: np.zeros(accumulator.size, NUMPY_TYPES[t]) for n, t in out_types.items()}
     arguments = [accumulator, *inputs.values(), *outputs.values()]
-    launch(traced, (accumulator.size // BLOCK,), (BLOCK,), tuple(arguments))
+    launch(traced, (accumulator.size // BLOCK,), (BLOCK,), tuple(arguments), device=device)
     return outputs
 
 

@@ -13,9 +13,9 @@ from epilogues import hostile, run_elements, same_bits
 from tilewright import errors
 from tilewright.gemm.epilogue import functions
 from tilewright.gemm.epilogue.functions import activations, exponentials, reduction_outputs
-from tilewright.gemm.epilogue.graph import GraphBuilder
+from tilewright.gemm.epilogue.graph import EpilogueInput, GraphBuilder
 from tilewright.gemm.epilogue.reference import evaluate
-from tilewright.gemm.epilogue.tracing import TracedReduction, TracedValue
+from tilewright.gemm.epilogue.tracing import TracedReduction, TracedValue, epilogue
 
 COUNT = 2048
 INFINITY, NAN = np.float32(np.inf), np.float32(np.nan)
@@ -122,6 +122,20 @@ def test_numbers_give_numbers_and_operands_broadcast() -> None:
     assert activations.silu(1.5) == activations.silu(np.array([1.5], np.float32))[0]
     assert functions.fma(np.ones((3, 1), np.float32), np.ones(4, np.float32), 2).shape == (3, 4)
     assert functions.maximum(np.int32(3), np.int32(5)).dtype == np.int32
+
+
+def test_an_epilogue_function_may_be_called_with_arrays() -> None:
+    def quantised(acc: Array, bias: Array) -> dict[str, Array]:
+        d = functions.gelu(functions.fma(0.5, acc, bias))
+        return {"d": functions.cast(d, "e4m3"), "amax": functions.amax(d)}
+
+    rng = np.random.default_rng(0)
+    acc, bias = rng.standard_normal((8, 16)).astype(np.float32), np.float32([1.0] * 16)
+    inputs = (EpilogueInput("bias", "f32", "n"),)
+    expected = evaluate(epilogue(quantised).trace("f32", inputs), acc, {"bias": bias})
+    for name, array in quantised(acc, bias).items():
+        assert array.dtype == expected[name].dtype
+        np.testing.assert_array_equal(array, expected[name])
 
 
 def test_an_s32_accumulator_is_converted() -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .named_epilogues import linear_combination_bias_relu as linear_combination_bias_relu
     from .named_epilogues import per_row_linear_combination as per_row_linear_combination
     from .tracing import Epilogue as Epilogue
-    from .tracing import cast as cast
     from .tracing import epilogue as epilogue
     from .visitor_tree import Accumulator as Accumulator
     from .visitor_tree import Compute as Compute

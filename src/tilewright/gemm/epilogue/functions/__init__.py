@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .reduction_outputs import max as max
     from .reduction_outputs import sum as sum
     from .selection import absolute as absolute
+    from .selection import cast as cast
     from .selection import clamp as clamp
     from .selection import copysign as copysign
     from .selection import fma as fma

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....dtypes import DType
+from .. import tracing
 from ..tracing import TracedValue, apply
-from .elementwise import elementwise, single
+from .elementwise import elementwise, single, static
 
 
 @elementwise
@@ -109,3 +111,14 @@ def rsqrt(x: Any) -> Any:
     if isinstance(x, TracedValue) and x.dtype == "f64":
         return apply("rcp", apply("sqrt", x))
     return apply("rsqrt_approx", single(x, "rsqrt"))
+
+
+@static("type_")
+def cast(x: Any, type_: str | DType) -> Any:
+    """``x`` rounded once to a storage type, to nearest even: f16, bf16, e4m3, e5m2, s8, u8, or
+    converted to f32, f64, s32.
+
+    8-bit types saturate. As an output it is stored in this type; as an operand it is the rounded
+    value. Raises EpilogueError, DtypeError.
+    """
+    return tracing.cast(x, type_)
