@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 from epilogues import run_elements, same_bits
 from tilewright import errors
 from tilewright.gemm.epilogue.functions import random_numbers, where
@@ -131,3 +132,20 @@ def test_a_mask_is_an_output() -> None:
     acc = np.ones((16, 16), np.float32)
     got = evaluate(function.trace("f32", ()), acc, {})
     np.testing.assert_array_equal(got["d"], 2 * got["mask"])
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("case", ["row-major", "column-major", "batched"])
+def test_the_mask_of_a_product_depends_on_the_index_alone(case: str) -> None:
+    rng = np.random.default_rng(0)
+    batch = (2,) if case == "batched" else ()
+    a = rng.standard_normal((*batch, 40, 64)).astype(np.float16)
+    b = rng.standard_normal((*batch, 64, 72)).astype(np.float16)
+    out = np.empty((72, 40), np.float16).T if case == "column-major" else None  # computes Dᵀ
+
+    def dropped(acc: Any, seed: Any) -> Any:
+        return dropout(acc, 0.5, seed, 3)
+
+    d = tilewright.matmul(a, b, epilogue=dropped, seed=9.0, out=out, device="vm")
+    expected = dropout(np.ones(d.shape, np.float32), 0.5, 9, 3)
+    np.testing.assert_array_equal(d != 0, expected != 0)
