@@ -1,9 +1,9 @@
 """Epilogue of kernels ``multistage`` and ``simt``: D = α·acc + β·C, rounded once to D's type.
 
 Each warp stages 16 rows of its accumulators in shared memory and reads them back as 16-byte
-vectors of rows, so that C is read and D written in full sectors; pairs of f64 are such vectors
-as they are. t = α·acc is rounded to f32, of f64 to f64 (exact for α = 1), then β·C + t is
-one FMA.
+vectors of rows, so that C is read and D written in full sectors; pairs of f64 accumulators are
+such vectors already. t = α·acc is rounded to the accumulator's type (exact for α = 1), then
+β·C + t is one FMA. Integers have α and β of 0 or 1: D = acc + C.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..problem import Problem
 from .multistage_config import PAD, WARP, Config
 
 VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
-# How part of a piece is moved: (byte, bytes, predicate) of a whole move, and the elements, (byte,
-# predicate) each, that go singly where it would cross the matrix' edge.
-Move = tuple[int, int, Any, list[tuple[int, Any]]]
+# An access to part of a vector: (byte, bytes, predicate), and the elements, (byte, predicate) each,
+# that are accessed singly where it would cross the edge of the matrix.
+Access = tuple[int, int, Any, list[tuple[int, Any]]]
 
 
 @dataclass
@@ -41,8 +41,8 @@ class OutputMatrix:
 
 
 class VectorEpilogue:
-    """Writes D from registers of f32 or f64, and reads C, by *pieces*: 16 bytes of a row, a lane's
-    work at a time. ``full``: tiles cover D without a rest. ``begin`` comes first.
+    """Stores D from accumulators in registers, and reads C, by vectors of 16 bytes of a row.
+    ``full``: D is a multiple of the tile. Call ``begin`` first.
     """
 
     def __init__(
@@ -62,26 +62,26 @@ class VectorEpilogue:
         self.use_c = self.beta != 0.0 if self.c else None
 
     def tile(self, matrix: OutputMatrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
-        """D or C from an element on, as a tile of it lies there."""
+        """The tile of D or C that begins at an element."""
         layout = Layout(tile[:2], (matrix.leading, 1))
         whole = make_tensor(matrix.pointer.cast(self.problem.d), layout)
         return whole.domain_offset(first)
 
-    def piece(self, sums: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
-        """The piece of D where ``d`` points, and ``c``: it begins at the row and column ``at`` (or
-        None, where tiles cover D).
+    def store(self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
+        """Store the vector of D at ``d``, which begins at the row and column ``at`` (None if the
+        position is not needed); ``c`` is the address of its vector of C.
         """
         k = self.k
         if self.d.graph:
             valid = True if self.full else at[0] < self.limits[0]
-            self.d.graph.store(sums, (*at, self.d.batch), valid, self.full)
+            self.d.graph.store(accumulators, (*at, self.d.batch), valid, self.full)
             return
         inside = left = None
         if at is not None:
             row, column = at
             inside = row < self.limits[0]
             left = self.limits[1].view("s32") - column.view("s32")
-        values = sums if self.integer else [self.alpha * v for v in sums]
+        values = accumulators if self.integer else [self.alpha * v for v in accumulators]
         if self.c is not None and c is not None:
             old = self._read(c.cast("b8"), self.c.align, inside, left)
             added = [self._with_c(before, v) for before, v in zip(old, values, strict=True)]
@@ -103,7 +103,7 @@ class VectorEpilogue:
         return [self.k.pack(packed, low, high).view("b32") for low, high in pairs]
 
     def _numbers(self, words: list[Reg]) -> list[Reg]:
-        """C's values, those of 16 bits as f32."""
+        """The values of C; 16-bit types are converted to f32."""
         if self.size == self.word:
             return [w.view(self.problem.d) for w in words]
         halves = [h for w in words for h in self.k.unpack(w, self.problem.d)]
@@ -111,8 +111,8 @@ class VectorEpilogue:
 
     # --- memory ---
 
-    def _moves(self, align: int, inside: Any, left: Any) -> Iterator[Move]:
-        """The moves of a piece by ``align`` bytes at most."""
+    def _accesses(self, align: int, inside: Any, left: Any) -> Iterator[Access]:
+        """The accesses to a vector, of at most ``align`` bytes each."""
         for byte in range(0, 16, align):
             if self.full:
                 yield byte, align, True, []
@@ -126,12 +126,12 @@ class VectorEpilogue:
             yield byte, align, whole, single
 
     def _read(self, at: Pointer, align: int, inside: Any, left: Any) -> list[Reg]:
-        """A piece of C; zeros outside of the matrix."""
+        """A vector of C, zeros outside the matrix."""
         k = self.k
-        wanted, bits = self.use_c, f"b{8 * self.word}"
+        enabled, bits = self.use_c, f"b{8 * self.word}"
         words = [k.var(bits, 0) for _ in range(16 // self.word)]
-        for byte, width, whole, single in self._moves(align, inside, left):
-            with k.when(wanted if whole is True else whole & wanted):
+        for byte, width, whole, single in self._accesses(align, inside, left):
+            with k.when(enabled if whole is True else whole & enabled):
                 if width == 2:
                     self._read_half(at, words, byte)
                 else:
@@ -139,21 +139,21 @@ class VectorEpilogue:
                     vector = VECTOR[len(targets)]
                     into = targets if vector else targets[0]
                     k.emit(f"ld.global{vector}.{bits}", at.add_bytes(byte), into=into)
-            for place, there in single:
-                with k.when(there & wanted):
+            for offset, exists in single:
+                with k.when(exists & enabled):
                     if self.size == self.word:
-                        (into,) = self._of(words, place, self.word)
-                        k.emit(f"ld.global.{bits}", at.add_bytes(place), into=into)
+                        (into,) = self._of(words, offset, self.word)
+                        k.emit(f"ld.global.{bits}", at.add_bytes(offset), into=into)
                     else:
-                        self._read_half(at, words, place)
+                        self._read_half(at, words, offset)
         return self._numbers(words)
 
     def _of(self, words: list[Any], byte: int, width: int) -> list[Any]:
-        """The words that are ``width`` bytes of a piece."""
+        """The words of ``width`` bytes of a vector."""
         return words[byte // self.word : (byte + width) // self.word]
 
     def _read_half(self, at: Pointer, words: list[Any], byte: int) -> None:
-        """One 16-bit number into its half of a word that is zero there."""
+        """Load one 16-bit number into its half of a word, which is zero."""
         k = self.k
         half = k.emit("ld.global.u16", at.add_bytes(byte))
         wide = half.to("u32").view("b32") << (8 * (byte % 4))
@@ -162,7 +162,7 @@ class VectorEpilogue:
     def _write(self, at: Pointer, align: int, words: list[Reg], inside: Any, left: Any) -> None:
         k, bits = self.k, f"b{8 * self.word}"
         words = [w.view(bits) for w in words]
-        for byte, width, whole, single in self._moves(align, inside, left):
+        for byte, width, whole, single in self._accesses(align, inside, left):
             with k.when(whole):
                 if width == 2:
                     self._write_half(at, words, byte)
@@ -171,13 +171,13 @@ class VectorEpilogue:
                     vector = VECTOR[len(given)]
                     value = given if vector else given[0]
                     k.emit(f"st.global{vector}.{bits}", at.add_bytes(byte), value)
-            for place, there in single:
-                with k.when(there):
+            for offset, exists in single:
+                with k.when(exists):
                     if self.size == self.word:
-                        (value,) = self._of(words, place, self.word)
-                        k.emit(f"st.global.{bits}", at.add_bytes(place), value)
+                        (value,) = self._of(words, offset, self.word)
+                        k.emit(f"st.global.{bits}", at.add_bytes(offset), value)
                     else:
-                        self._write_half(at, words, place)
+                        self._write_half(at, words, offset)
 
     def _write_half(self, at: Pointer, words: list[Any], byte: int) -> None:
         halves = self.k.unpack(words[byte // 4], "b16")
@@ -185,7 +185,7 @@ class VectorEpilogue:
 
 
 class StagedEpilogue(VectorEpilogue):
-    """Writes a warp's accumulators out."""
+    """Stores a warp's accumulators through shared memory."""
 
     def __init__(
         self,
@@ -209,8 +209,8 @@ class StagedEpilogue(VectorEpilogue):
         limits: tuple[Reg, Reg],
         scale: tuple[Reg, Reg],
     ) -> None:
-        """Write the accumulators (values, 16 rows, 8 columns) of this thread, in a tile that begins
-        at ``first``.
+        """Store the accumulators (values, 16 rows, 8 columns) of this thread, in the tile that
+        begins at ``first``.
 
         ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
         """
@@ -218,13 +218,13 @@ class StagedEpilogue(VectorEpilogue):
         self.write(acc, shared, first)
 
     def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
-        """Write them, through shared memory."""
+        """Store them, 16 rows of the warp at a time."""
         k = self.k
         staged = self._staged(shared)
-        laid = TiledMma(self.mma.atom).thr_slice(k.laneid).partition_C(staged)
-        pieces = self._pieces()
-        self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
-        taken = thread.partition_S(staged)
+        partition = TiledMma(self.mma.atom).thr_slice(k.laneid).partition_C(staged)
+        vectors = self._vectors()
+        self.vector_copy, thread = vectors.atom, vectors.thr_slice(k.laneid)
+        loaded = thread.partition_S(staged)
         tile = self.config.tile
         identity = make_identity_tensor(tile[:2]).domain_offset(first)
         where = thread.partition_D(self._block(identity))
@@ -232,14 +232,14 @@ class StagedEpilogue(VectorEpilogue):
             m and thread.partition_D(self._block(self.tile(m, tile, first)))
             for m in (self.d, self.c)
         ]
-        down, across = taken.size(1), taken.size(2)
+        down, across = loaded.size(1), loaded.size(2)
         for i in range(acc.size(1)):
             k.syncwarp()
-            k.copy(acc[None, i, None], laid[None, 0, None])
+            k.copy(acc[None, i, None], partition[None, 0, None])
             k.syncwarp()
             for row, column in product(range(down), range(across)):
-                piece = 0, i * down + row, column
-                self._piece(taken[None, row, column], where, matrices, piece)
+                position = 0, i * down + row, column
+                self._store_vector(loaded[None, row, column], where, matrices, position)
 
     def _staged(self, shared: Pointer) -> Tensor:
         """Shared memory that stages 16 rows of this warp's tile, padded."""
@@ -249,8 +249,8 @@ class StagedEpilogue(VectorEpilogue):
         typed = shared.cast(self.problem.accumulator_type)
         return make_tensor(typed, layout)[None, None, self.k.warpid]
 
-    def _pieces(self) -> TiledCopy:
-        """How the lanes share the pieces: neighbours along the rows."""
+    def _vectors(self) -> TiledCopy:
+        """The tiled copy of the vectors: neighbouring lanes along the rows."""
         per_row = min(WARP, self.columns // self.elements)
         lanes = Layout((WARP // per_row, per_row), (per_row, 1))
         atom = CopyAtom(UniversalCopy(32 * self.elements), self.problem.accumulator_type)
@@ -262,11 +262,11 @@ class StagedEpilogue(VectorEpilogue):
         block: Tensor = local_tile(tile, self.config.warp_tile, warp)
         return block
 
-    def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
-        taken = self.k.make_rmem_tensor(self.elements, self.problem.accumulator_type)
-        self.k.copy(self.take, staged, taken)
-        d, c = (m and m.at(piece) for m in matrices)
-        self.piece(self.k.values(taken), None if self.anywhere else where[piece], d, c)
+    def _store_vector(self, staged: Tensor, where: Tensor, matrices: Any, position: Any) -> None:
+        loaded = self.k.make_rmem_tensor(self.elements, self.problem.accumulator_type)
+        self.k.copy(self.vector_copy, staged, loaded)
+        d, c = (m and m.at(position) for m in matrices)
+        self.store(self.k.values(loaded), None if self.anywhere else where[position], d, c)
 
 
 class PartialEpilogue(StagedEpilogue):
@@ -276,7 +276,7 @@ class PartialEpilogue(StagedEpilogue):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.full = True
+        self.full = self.anywhere = True
 
     def tile(self, matrix: OutputMatrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
         """This CTA's partial in the workspace ``matrix``."""
@@ -285,21 +285,21 @@ class PartialEpilogue(StagedEpilogue):
         pointer = matrix.pointer.cast(self.problem.accumulator_type) + index * (bm * bn)
         return make_tensor(pointer, Layout((bm, bn), (bn, 1)))
 
-    def piece(self, sums: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
+    def store(self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
         """Store 16 bytes of a row."""
-        self._write(d.cast("b8"), 16, sums, None, None)
+        self._write(d.cast("b8"), 16, accumulators, None, None)
 
 
 class DirectEpilogue(StagedEpilogue):
-    """Writes a thread's accumulators out of its registers: pairs of f64."""
+    """Stores a thread's accumulators from its registers: pairs of f64."""
 
     def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
-        """Write them; each pair is a piece."""
+        """Store them; each pair is a vector."""
         thread, tile = self.mma.thr_slice(self.k.tid.x), self.config.tile
         where = thread.partition_C(make_identity_tensor(tile[:2]).domain_offset(first))
         matrices = [m and thread.partition_C(self.tile(m, tile, first)) for m in (self.d, self.c)]
         pairs = range(0, acc.size(0), self.elements)
         for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
-            sums = list(fragment_registers(acc[None, i, j])[v : v + self.elements])
+            accumulators = list(fragment_registers(acc[None, i, j])[v : v + self.elements])
             d, c = (m and m.at((v, i, j)) for m in matrices)
-            self.piece(sums, None if self.anywhere else where[v, i, j], d, c)
+            self.store(accumulators, None if self.anywhere else where[v, i, j], d, c)

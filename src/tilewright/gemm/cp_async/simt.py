@@ -171,4 +171,4 @@ class SimtKernel(CpAsyncMainloop):
             place = rows(i), vectors(v)
             at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
             accumulators = self.accumulators[i][VECTOR * v : VECTOR * (v + 1)]
-            out.piece(accumulators, at, *(m and m.at(place) for m in tiles))
+            out.store(accumulators, at, *(m and m.at(place) for m in tiles))
