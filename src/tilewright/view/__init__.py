@@ -1,14 +1,17 @@
 """Pictures of layouts, fragments, atoms, tiled MMAs and tiled copies as SVG, LaTeX and text;
-interactive pages that trace an element; descriptions of matrix instructions.
+pictures of epilogue graphs; interactive pages that trace an element; descriptions of matrix
+instructions.
 
 Importing this package registers the pictures as the notebook display of these objects.
 """
 
+from ..gemm.epilogue.graph import EpilogueGraph
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma
 from ..notebook_display import register_renderer
 from .draw import draw
 from .fragment_picture import draw_fragment
+from .graphs.epilogue_picture import draw_epilogue
 from .instruction_picture import draw_instruction
 from .instruction_text import arithmetic_words
 from .latex import latex, print_latex, print_latex_tv, tv_latex
@@ -20,7 +23,7 @@ from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw
 
 for _kind in (
     Layout, ComposedLayout, Swizzle, Tensor, Fragment, MmaInstruction, MmaAtom, CopyAtom, TiledMma,
-    TiledCopy,
+    TiledCopy, EpilogueGraph,
 ):  # fmt: skip
     register_renderer(_kind)(draw)
 for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage):
@@ -31,6 +34,7 @@ __all__ = [
     "OperandPath",
     "draw",
     "draw_copy_atom",
+    "draw_epilogue",
     "draw_fragment",
     "draw_instruction",
     "draw_layout",

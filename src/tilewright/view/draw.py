@@ -6,9 +6,11 @@ from functools import singledispatch
 from typing import Any
 
 from ..errors import LayoutError
+from ..gemm.epilogue.graph import EpilogueGraph
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma, make_tiled_mma
 from .fragment_picture import draw_fragment
+from .graphs.epilogue_picture import draw_epilogue
 from .instruction_picture import draw_instruction
 from .layout_picture import draw_layout
 from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
@@ -17,12 +19,13 @@ from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
 @singledispatch
 def draw(given: Any, title: str = "", **how: Any) -> str:
     """The SVG of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction,
-    an atom, a TiledMma or a TiledCopy. ``how`` are the options of the function that draws it:
-    ``draw_layout``, ….
+    an atom, a TiledMma, a TiledCopy or an epilogue graph. ``how`` are the options of the function
+    that draws it: ``draw_layout``, ….
 
     Raises LayoutError for anything else, and for objects that can't be drawn.
     """
-    raise LayoutError(f"expected a layout, instruction, atom, TiledMma or TiledCopy, got {given!r}")
+    kinds = "a layout, instruction, atom, TiledMma, TiledCopy or epilogue graph"
+    raise LayoutError(f"expected {kinds}, got {given!r}")
 
 
 for _kind in (Layout, ComposedLayout, Tensor, Swizzle, tuple, int):
@@ -31,6 +34,7 @@ draw.register(Fragment, draw_fragment)
 draw.register(CopyAtom, draw_copy_atom)
 draw.register(TiledMma, draw_tiled_mma)
 draw.register(TiledCopy, draw_tiled_copy)
+draw.register(EpilogueGraph, draw_epilogue)
 
 
 @draw.register

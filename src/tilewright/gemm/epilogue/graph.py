@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ...notebook_display import Drawable
+
 COMPUTE_TYPES = ("f32", "f64", "s32", "u32", "pred")
 ACCUMULATOR, CONSTANT, LOAD, INDEX, ROUND = "accumulator", "constant", "load", "index", "round"
 SOURCES = (ACCUMULATOR, CONSTANT, LOAD, INDEX)  # nodes without arguments
@@ -54,7 +56,7 @@ class EpilogueOutput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EpilogueGraph:
+class EpilogueGraph(Drawable):
     """Nodes and outputs of a traced epilogue function. The first tensor output is D. ``named``: the
     function returned a dict, so a call does, too.
     """
@@ -101,42 +103,41 @@ class EpilogueGraph:
 
     def text(self) -> str:
         """The graph as one assignment for each node that has arguments, and the outputs."""
-        lines = [f"{_name(self, i)} = {_formula(self, i)}" for i in self._computed()]
-        lines += [f"{o.name} = {_output(self, o)}" for o in self.outputs]
+        lines = [f"{self.node_name(i)} = {self.formula(i)}" for i in self._computed()]
+        lines += [f"{o.name} = {self._output(o)}" for o in self.outputs]
         return "\n".join(lines)
 
     def _computed(self) -> Iterator[int]:
         return (i for i, node in enumerate(self.nodes) if node.op not in SOURCES)
 
+    def node_name(self, index: int) -> str:
+        """The name of a node's value: an operand with its dimensions, a constant, ``%3``."""
+        node = self.nodes[index]
+        if node.op == ACCUMULATOR:
+            return f"acc{node.attributes[0]}" if node.attributes else "acc"
+        if node.op == CONSTANT:
+            return f"{constant_value(node):g}"
+        if node.op == LOAD:
+            name, _, varies = node.attributes
+            return f"{name}[{', '.join(varies)}]" if varies else str(name)
+        return str(node.attributes[0]) if node.op == INDEX else f"%{index}"
+
+    def formula(self, index: int) -> str:
+        """A node's operation, type and arguments: ``add.f32(acc, bias[n])``."""
+        node = self.nodes[index]
+        arguments = [self.node_name(i) for i in node.args] + list(map(str, node.attributes))
+        return f"{node.op}.{node.type}({', '.join(arguments)})"
+
+    def _output(self, output: EpilogueOutput) -> str:
+        value = f"{self.node_name(output.node)} as {output.type}"
+        if output.reduction == TENSOR:
+            return value
+        return f"{output.reduction} over {', '.join(output.reduced)} of {value}"
+
 
 def _exchanged(dimensions: str) -> str:
     exchanged = {{"m": "n", "n": "m"}.get(d, d) for d in dimensions}
     return "".join(d for d in "bmn" if d in exchanged)
-
-
-def _name(graph: EpilogueGraph, index: int) -> str:
-    node = graph.nodes[index]
-    if node.op == ACCUMULATOR:
-        return f"acc{node.attributes[0]}" if node.attributes else "acc"
-    if node.op == CONSTANT:
-        return f"{constant_value(node):g}"
-    if node.op == LOAD:
-        name, _, varies = node.attributes
-        return f"{name}[{', '.join(varies)}]" if varies else str(name)
-    return str(node.attributes[0]) if node.op == INDEX else f"%{index}"
-
-
-def _formula(graph: EpilogueGraph, index: int) -> str:
-    node = graph.nodes[index]
-    arguments = [_name(graph, i) for i in node.args] + list(map(str, node.attributes))
-    return f"{node.op}.{node.type}({', '.join(arguments)})"
-
-
-def _output(graph: EpilogueGraph, output: EpilogueOutput) -> str:
-    value = f"{_name(graph, output.node)} as {output.type}"
-    if output.reduction == TENSOR:
-        return value
-    return f"{output.reduction} over {', '.join(output.reduced)} of {value}"
 
 
 def constant_value(node: Node) -> float | int:

@@ -1,0 +1,1 @@
+"""Pictures of graphs: a layered layout, and epilogue graphs drawn with it."""
