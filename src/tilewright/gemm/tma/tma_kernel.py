@@ -18,10 +18,11 @@ reduction adds them up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Reg, Traced
 from ...target import DeviceSpec
@@ -30,6 +31,7 @@ from ..kernel_launch import LaunchShape
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
+from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import PairParameters, TmaParameters, tma_parameters
 from .tma_config import TmaConfig
@@ -37,7 +39,7 @@ from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_graph_epilogue import TmaGraphEpilogue
 from .tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .tma_operand import operands
-from .tma_producer import SharedStages, TmaProducer
+from .tma_producer import TmaProducer, multicast_masks
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160)}
@@ -78,6 +80,13 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
     return LaunchShape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
 
+class WarpRole(NamedTuple):
+    """What some warpgroups do: ``registers`` of a thread (None: as launched), and the code."""
+
+    registers: int | None
+    body: Callable[[], None]
+
+
 class TmaKernel:
     """The body of the kernel; ``run`` emits it."""
 
@@ -92,7 +101,9 @@ class TmaKernel:
         ).address()
         readers = 1 if config.pingpong else config.consumers
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
-        self.stages = SharedStages(left, right, left_address, right_address, pipeline)
+        self.stages = SharedStages(
+            StageOperand(left, left_address), StageOperand(right, right_address), pipeline
+        )
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
@@ -114,20 +125,25 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        registers = REGISTERS.get(config.consumers)
-        with k.if_(self.warpgroup == 0):
-            if registers:
-                k.setmaxnreg(registers[0], inc=False)
-            with k.if_(k.shfl("idx", k.tid.x >> 5, 0) == 0):
-                with k.if_(k.elect()):
-                    self._produce()
-                k.syncwarp()
-        with k.else_():
-            if registers:
-                k.setmaxnreg(registers[1], inc=True)
-            self._consume(d, c)
+        registers = REGISTERS.get(config.consumers, (None, None))
+        self._run_roles(
+            WarpRole(registers[0], self._produce),
+            WarpRole(registers[1], lambda: self._consume(d, c)),
+        )
         if config.ctas > 1:
             k.cluster_sync()
+
+    def _run_roles(self, producer: WarpRole, math: WarpRole) -> None:
+        """Emit the roles: the first warpgroup is the producer's, the others multiply."""
+        k = self.k
+        with k.if_(self.warpgroup == 0):
+            if producer.registers:
+                k.setmaxnreg(producer.registers, inc=False)
+            producer.body()
+        with k.else_():
+            if math.registers:
+                k.setmaxnreg(math.registers, inc=True)
+            math.body()
 
     def _prologue(self) -> None:
         """Initialize the barriers. With programmatic dependent launch the grids before may still
@@ -167,12 +183,33 @@ class TmaKernel:
         return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
 
     def _produce(self) -> None:
-        """The role of the producer warp."""
-        p = self.parameters
-        maps = self._swapped((p.map_a, p.edge_a), (p.map_b, p.edge_b))
-        limits = self._swapped(p.m, p.n)
-        second = p.map_b2 if isinstance(p, PairParameters) else None
-        TmaProducer(self.k, self.config, self.stages, self.scheduler, maps, limits, second).run()
+        """The role of the producer warp: one thread of it issues all copies."""
+        k, stages = self.k, self.stages
+        with k.if_(k.shfl("idx", k.tid.x >> 5, 0) == 0):
+            with k.if_(k.elect()):
+                pipeline, copies = stages.pipeline, self._copies()
+                TmaProducer(k, self.config, pipeline, self.scheduler, copies).run()
+            k.syncwarp()
+
+    def _copies(self) -> list[StageCopy]:
+        """The copies that fill a stage."""
+        k, p, scheduler, stages = self.k, self.parameters, self.scheduler, self.stages
+        left_maps, right_maps = self._swapped((p.map_a, p.edge_a), (p.map_b, p.edge_b))
+        left_rows, right_rows = self._swapped(p.m, p.n)
+        left_mask, right_mask = multicast_masks(k, self.config, scheduler)
+        left_share, right_share = scheduler.rank_n, scheduler.rank_m
+        left = TmaCopy(
+            k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
+            multicast=left_mask,
+        )  # fmt: skip
+        kind, maps = TmaCopy, right_maps
+        if isinstance(p, PairParameters):
+            kind, maps = PairCopy, (p.map_b, p.map_b2)
+        right = kind(
+            k, stages.right, maps, right_rows, along_n=True, share=right_share,
+            multicast=right_mask,
+        )  # fmt: skip
+        return [left, right]
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""

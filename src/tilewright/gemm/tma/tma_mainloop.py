@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from ...builder import Builder, OrderedSequenceBarrier, PipelineState
 from ...builder.tensors.wgmma_fragments import descriptor_start
 from ..problem import Problem
+from .stage_operands import SharedStages
 from .tile_scheduler import TileScheduler
 from .tma_checks import has_two_accumulator_sets
 from .tma_config import TmaConfig
 from .tma_geometry import WARPGROUP, WGMMA_ROWS
-from .tma_producer import SharedStages
 
 
 class AccumulatorTile(NamedTuple):
@@ -43,7 +43,7 @@ class WgmmaMainloop:
     ) -> None:  # fmt: skip
         self.k, self.problem, self.config, self.stages = k, problem, config, stages
         self.scheduler, self.order, self.state = scheduler, order, state
-        left, right = stages.left, stages.right
+        left, right = stages.left.operand, stages.right.operand
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
         self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
@@ -54,8 +54,8 @@ class WgmmaMainloop:
             left.descriptor_bits(WGMMA_ROWS),
             right.descriptor_bits(config.tile[1]),
         )
-        self.left_descriptor = descriptor_start(stages.left_address) | left_bits
-        self.right_descriptor = descriptor_start(stages.right_address) | right_bits
+        self.left_descriptor = descriptor_start(stages.left.address) | left_bits
+        self.right_descriptor = descriptor_start(stages.right.address) | right_bits
         if config.consumers > 1 and not config.pingpong:
             own = consumer * (left.byte_offset(config.warpgroup_rows, 0) >> 4)
             self.left_descriptor = self.left_descriptor + own.to("u64")
@@ -103,7 +103,8 @@ class WgmmaMainloop:
 
     def _issue_wgmmas(self, tiles: list[AccumulatorTile], accumulate: Any) -> None:
         """Issue the wgmmas of the current stage."""
-        k, left, right, stage = self.k, self.stages.left, self.stages.right, self.state.stage
+        k, stage = self.k, self.state.stage
+        left, right = self.stages.left.operand, self.stages.right.operand
         a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
         b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
         for i in range(left.wgmmas_per_stage):
