@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Real
+from types import FunctionType
 from typing import Any
 
 from ...dtypes import DType, dtype
@@ -354,10 +355,39 @@ def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
     return parameters
 
 
+_PLAIN_FUNCTIONS: dict[Any, Epilogue] = {}
+_MAX_PLAIN_FUNCTIONS = 256
+
+
 def epilogue(function: Callable[..., Any]) -> Epilogue:
     """Make an epilogue of a Python function: ``matmul(a, b, epilogue=f, bias=bias)``.
 
     The function takes the accumulator and operands by name, and returns D or a dict of outputs. It
-    is traced once for each combination of operand types and shapes. Raises EpilogueError.
+    is traced once for each combination of operand types and shapes; a lambda without captured
+    variables counts as the same function each time that its line is executed. Raises
+    EpilogueError.
     """
-    return function if isinstance(function, Epilogue) else Epilogue(function)
+    if isinstance(function, Epilogue):
+        return function
+    key = _plain_function_key(function)
+    found = _PLAIN_FUNCTIONS.get(key) if key is not None else None
+    if found is None:
+        found = Epilogue(function)
+        if key is not None:
+            if len(_PLAIN_FUNCTIONS) >= _MAX_PLAIN_FUNCTIONS:
+                _PLAIN_FUNCTIONS.clear()
+            _PLAIN_FUNCTIONS[key] = found
+    return found
+
+
+def _plain_function_key(function: object) -> Any:
+    """What identifies a function that captures no variables; None for any other."""
+    if not isinstance(function, FunctionType) or function.__closure__:
+        return None
+    named = tuple((function.__kwdefaults__ or {}).items())
+    key = function.__code__, function.__defaults__, named, id(function.__globals__)
+    try:
+        hash(key)
+    except TypeError:  # a default that is not hashable
+        return None
+    return key
