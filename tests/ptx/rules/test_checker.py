@@ -157,7 +157,7 @@ BAD = {
         24,
         "expected .h and two digits of 0 to 3, got %r1.h14",
     ),
-    "vadd4.s32.s32.s32 %r0.b01, %r1, %r2, %r3;": (19, "some of the digits 3210 in this order"),
+    "vadd4.s32.s32.s32 %r0.b01, %r1, %r2, %r3;": (19, "one to four of the digits 3210"),
     "vadd4.s32.s32.s32 %r0, %r1.b0128, %r2, %r3;": (24, "four digits of 0 to 7"),
     "vadd4.s32.s32.s32 %r0, %r1, 5, %r3;": (29, "5"),
     "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3;": (1, "either the product or c"),

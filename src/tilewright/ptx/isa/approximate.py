@@ -136,12 +136,12 @@ def narrow(m: Primitives, f: Form, a: Value) -> Value:
 @row("rcp.approx.ftz.f64", "d:f64 = a:f64", ptx="2.1", target="sm_20")
 @row("rsqrt.approx.ftz.f64", "d:f64 = a:f64", ptx="4.0", target="sm_20")
 def upper(m: Primitives, f: Form, a: Value) -> Value:
-    """1/a or 1/√a of the upper word of ``a``; the lower word is not looked at, and given as 0."""
+    """1/a or 1/√a of the upper word of ``a``; the lower word is ignored, and 0 in the result."""
     return _upper(m, f.mnemonic, a)
 
 
 def _upper(m: Primitives, name: str, a: Value) -> Value:
-    """As an f32 of the same digits, its exponent 127 or 128, or one that says zero or infinity."""
+    """The upper word as an f32 with the same mantissa and exponent 127 or 128, or 0 or infinity."""
     number, word = partial(m.const, 32), m.split(a, 32)[1]
     exponent = m.and_(m.lshr(word, number(20)), number(0x7FF))
     last, first = m.cmp("eq", exponent, number(0x7FF)), m.cmp("eq", exponent, number(0))
@@ -154,24 +154,24 @@ def _upper(m: Primitives, name: str, a: Value) -> Value:
 
 
 def _rescaled(m: Primitives, name: str, near: Value, exponent: Value) -> Value:
-    """The upper word of ``near``, times what 2**(``exponent`` − 1023) makes of it."""
+    """The upper word of the result: ``near``, scaled for the operand's ``exponent``."""
     number = partial(m.const, 32)
     size = m.and_(near, number(0x7FFFFFFF))
-    scale = m.sub(number(3071), exponent)  # 2048 more than it is, so that it is positive
+    scale = m.sub(number(3071), exponent)  # plus 2048, so that it is positive
     scale, more = (m.lshr(scale, number(1)), 1024) if name == "rsqrt" else (scale, 2048)
     power = m.sub(m.add(m.lshr(size, number(23)), scale), number(more - 896))
     digits = m.and_(m.lshr(size, number(3)), number(0xFFFFF))
-    made = m.or_(m.shl(power, number(20)), digits)
-    made = m.select(m.cmp("lt", power, number(1), signed=True), number(0), made)
-    made = m.select(m.cmp("lt", size, number(1 << 23)), number(0), made)
+    result = m.or_(m.shl(power, number(20)), digits)
+    result = m.select(m.cmp("lt", power, number(1), signed=True), number(0), result)
+    result = m.select(m.cmp("lt", size, number(1 << 23)), number(0), result)
     beyond = m.cmp("ge", size, number(0x7F800000))
-    made = m.select(beyond, m.or_(size, number(0x7FF00000)), made)
-    return m.or_(made, m.and_(near, number(1 << 31)))
+    result = m.select(beyond, m.or_(size, number(0x7FF00000)), result)
+    return m.or_(result, m.and_(near, number(1 << 31)))
 
 
 @row("rsqrt.approx.f64", "d:f64 = a:f64", ptx="1.4", target="sm_13")
 def rsqrt_f64(m: Primitives, f: Form, a: Value) -> Value:
-    """About 1/√a: the upper word's, and a step of a third-order iteration, as ptxas makes it."""
+    """Approximate 1/√a: that of the upper word, then one third-order iteration, as ptxas does."""
     number = partial(m.const, 64)
     small = m.cmp("lt", magnitude(m, "f64", a), number(1 << 52))
     x = m.select(small, m.fmul("f64", a, number(0x4350000000000000)), a)  # 2**54
@@ -179,11 +179,11 @@ def rsqrt_f64(m: Primitives, f: Form, a: Value) -> Value:
     square = m.xor(m.fmul("f64", near, near), number(1 << 63))
     rest = m.fma("f64", x, square, number(FORMATS["f64"].one))
     slope = m.fma("f64", rest, number(0x3FD8000000000000), number(0x3FE0000000000000))  # 3/8, 1/2
-    made = m.fma("f64", slope, m.fmul("f64", rest, near), near)
-    made = m.select(small, m.fmul("f64", made, number(0x41A0000000000000)), made)  # 2**27
+    result = m.fma("f64", slope, m.fmul("f64", rest, near), near)
+    result = m.select(small, m.fmul("f64", result, number(0x41A0000000000000)), result)  # 2**27
     infinity = number(0x7FF0000000000000)
-    made = m.select(m.cmp("eq", a, infinity), number(0), made)
-    made = m.select(m.fcmp("f64", "lt", a, number(0)), number(FORMATS["f64"].nan), made)
+    result = m.select(m.cmp("eq", a, infinity), number(0), result)
+    result = m.select(m.fcmp("f64", "lt", a, number(0)), number(FORMATS["f64"].nan), result)
     zero = m.fcmp("f64", "eq", a, number(0))
-    made = m.select(zero, m.or_(infinity, m.and_(a, number(1 << 63))), made)
-    return m.select(m.fcmp("f64", "nan", a, a), m.or_(a, number(1 << 51)), made)
+    result = m.select(zero, m.or_(infinity, m.and_(a, number(1 << 63))), result)
+    return m.select(m.fcmp("f64", "nan", a, a), m.or_(a, number(1 << 51)), result)

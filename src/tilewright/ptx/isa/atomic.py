@@ -111,7 +111,7 @@ def atom(
     **A,
 )
 def cas(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """Where memory equals ``b`` it becomes ``c``; the result is the old value."""
+    """Compare and swap: store ``c`` where memory equals ``b``; the result is the old value."""
     return m.atomic(space_of(f), "cas", f.T, a, b, c)
 
 

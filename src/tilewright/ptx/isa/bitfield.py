@@ -12,13 +12,13 @@ from .row import Form, row
 
 @row("popc.{T}", "d:u32 = a:T", T="b32 b64", ptx="2.0", target="sm_20")
 def popc(m: Primitives, f: Form, a: Value) -> Value:
-    """How many bits are set."""
+    """Number of set bits."""
     return m.popc(a)
 
 
 @row("clz.{T}", "d:u32 = a:T", T="b32 b64", ptx="2.0", target="sm_20")
 def clz(m: Primitives, f: Form, a: Value) -> Value:
-    """Leading zeros; the width for 0."""
+    """Number of leading zeros; the width for 0."""
     return m.clz(a)
 
 
@@ -30,38 +30,39 @@ def brev(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("bfind[.shiftamt].{T}", "d:u32 = a:T", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
 def bfind(m: Primitives, f: Form, a: Value) -> Value:
-    """Where the highest bit that differs from the sign is, or all ones where none does."""
+    """Position of the highest bit that differs from the sign; all ones if none does."""
     if signed(f.T):
         a = m.select(negative(m, a), m.not_(a), a)
     zeros, width = m.clz(a), width_of(f.T)
-    place = zeros if f.shiftamt else m.sub(m.const(32, width - 1), zeros)
-    return m.select(m.cmp("eq", zeros, m.const(32, width)), m.const(32, ALL_ONES), place)
+    position = zeros if f.shiftamt else m.sub(m.const(32, width - 1), zeros)
+    return m.select(m.cmp("eq", zeros, m.const(32, width)), m.const(32, ALL_ONES), position)
 
 
 @row("fns.b32", "d:b32 = mask:b32, base:b32, offset:s32", ptx="6.0", target="sm_30")
 def fns(m: Primitives, f: Form, mask: Value, base: Value, offset: Value) -> Value:
-    """Where the n-th set bit from ``base`` on is (``offset`` < 0: downward), else all ones. The
-    most negative ``offset``, which has no magnitude, gives 0.
+    """Position of the n-th set bit from ``base`` on (``offset`` < 0: downward); all ones if there
+    is none. The most negative ``offset``, which has no magnitude, gives 0.
     """
-    down, here = negative(m, offset), m.cmp("eq", offset, m.const(32, 0))
+    down, only_base = negative(m, offset), m.cmp("eq", offset, m.const(32, 0))
     start = m.select(down, m.sub(m.const(32, 31), base), base)
     bits = m.shl(m.lshr(m.select(down, m.brev(mask), mask), start), start)
-    bits = m.select(here, m.and_(bits, m.shl(m.const(32, 1), base)), bits)
-    count = m.select(here, m.const(32, 1), m.select(down, m.sub(m.const(32, 0), offset), offset))
+    bits = m.select(only_base, m.and_(bits, m.shl(m.const(32, 1), base)), bits)
+    size = m.select(down, m.sub(m.const(32, 0), offset), offset)
+    count = m.select(only_base, m.const(32, 1), size)
     one = m.const(32, 1)
-    found = m.const(32, ALL_ONES)
+    result = m.const(32, ALL_ONES)
     for position in range(32):
         at = m.const(32, position)
         is_set = m.cmp("ne", m.and_(bits, m.const(32, 1 << position)), m.const(32, 0))
         hit = m.and_(is_set, m.cmp("eq", count, one))
-        found = m.select(hit, m.select(down, m.sub(m.const(32, 31), at), at), found)
+        result = m.select(hit, m.select(down, m.sub(m.const(32, 31), at), at), result)
         count = m.select(is_set, m.sub(count, one), count)
-    least = m.const(32, 1 << 31)
-    return m.select(m.cmp("eq", offset, least), m.const(32, 0), found)
+    most_negative = m.const(32, 1 << 31)
+    return m.select(m.cmp("eq", offset, most_negative), m.const(32, 0), result)
 
 
 def _field(m: Primitives, f: Form, *counts: Value) -> list[Value]:
-    """Position and length: 8 bits for 32-bit data, all 32 for 64-bit data, done with shifts."""
+    """Position and length: 8 bits for 32-bit data, all 32 for 64-bit data, extracted by shifts."""
     return [m.and_(n, m.const(32, 0xFF)) if width_of(f.T) == 32 else n for n in counts]
 
 
@@ -78,7 +79,7 @@ def bfe(m: Primitives, f: Form, a: Value, pos: Value, length: Value) -> Value:
 
 
 def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
-    """The lowest ``n`` bits of ``a``, sign-extended; all of it where ``n`` ≥ width, 0 where 0."""
+    """The lowest ``n`` bits of ``a``, sign-extended: ``a`` if ``n`` ≥ width, 0 if ``n`` is 0."""
     full = m.const(32, width)
     up = m.sub(full, int_min_max(m, "min", n, full, False))
     return m.select(m.cmp("eq", n, m.const(32, 0)), m.const(width, 0), m.ashr(m.shl(a, up), up))
@@ -86,7 +87,7 @@ def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
 
 @row("bfi.{T}", f"d:T = a:T, b:T, {BYTES}", T="b32 b64", ptx="2.0", target="sm_20")
 def bfi(m: Primitives, f: Form, a: Value, b: Value, pos: Value, length: Value) -> Value:
-    """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest of ``a``."""
+    """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest bits of ``a``."""
     pos, length = _field(m, f, pos, length)
     mask = m.shl(low_bits_mask(m, length, width_of(f.T)), pos)
     return m.or_(m.and_(b, m.not_(mask)), m.and_(m.shl(a, pos), mask))

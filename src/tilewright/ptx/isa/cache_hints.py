@@ -29,7 +29,7 @@ def prefetch(m: Primitives, f: Form, a: Value, size: int = 0) -> None:
 @row("discard[.{space}].L2", "[a:space], size:imm(128)", space="global",
      **AMPERE | {"effects": "memory"})  # fmt: skip
 def discard(m: Primitives, f: Form, a: Value, size: int) -> None:
-    """The data may be dropped without being written back; here they stay."""
+    """The data may be dropped without being written back; the virtual machine keeps them."""
 
 
 POLICY: Options = {"ptx": "7.4", "target": "sm_80", "leading": 1}

@@ -101,7 +101,7 @@ MMIO: Options = {
 @row("st.async[.mmio].release.{scope}[.{space}].{T}", "[a:space], b:T",
      T=f"b8 b16 u8 u16 s8 s16 {STORED}", **MMIO)  # fmt: skip
 def st_async_global(m: Primitives, f: Form, a: Value, b: Value) -> None:
-    """Store to global memory; here it completes at once."""
+    """Store to global memory; the virtual machine completes it immediately."""
     m.store(f.space, a, (b,))
 
 
@@ -113,5 +113,5 @@ RED_GLOBAL = "red.async[.mmio].release.{scope}[.{space}].{op}.{T}"
 @row(RED_GLOBAL, "[a:space], b:T", op="inc dec", T="u32", **MMIO)
 @row(RED_GLOBAL, "[a:space], b:T", op="and or xor", T="b32", **MMIO)
 def red_async_global(m: Primitives, f: Form, a: Value, b: Value) -> None:
-    """Combine ``b`` into global memory; here it completes at once."""
+    """Combine ``b`` into global memory; the virtual machine completes it immediately."""
     m.atomic(f.space, f.op, f.T, a, b)

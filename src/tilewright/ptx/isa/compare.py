@@ -1,7 +1,7 @@
 """Comparison and selection: ``setp``, ``set``, ``selp``, ``slct``.
 
-Bit types know ``eq`` and ``ne`` alone; ``lo ls hi hs`` are the orders of unsigned integers; the
-``u`` comparisons of floats (``ltu``) hold where an operand is a NaN, the plain ones don't.
+Bit types have only ``eq`` and ``ne``. ``lo ls hi hs`` compare unsigned integers. The unordered
+comparisons of floats (``ltu``) are true if an operand is a NaN; the ordered ones are false.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _no_ftz(f: Form) -> str:
     **BHALF,
 )
 def set_(m: Primitives, f: Form, a: Value, b: Value, c: Value | None = None) -> Value:
-    """All ones (a float: 1.0) where the comparison, combined with ``c``, holds; else 0."""
+    """All ones (1.0 for a float type) where the comparison, combined with ``c``, holds; else 0."""
     return _flag(m, f.D, _combine(m, f, compare(m, f, f.A, a, b), c))
 
 
@@ -147,7 +147,7 @@ def _flag(m: Primitives, type_: str, p: Value) -> Value:
     **BHALF,
 )
 def set_pair(m: Primitives, f: Form, a: Value, b: Value, c: Value | None = None) -> Value:
-    """Each half compared by itself: 1.0, or 16 ones for an integer destination."""
+    """Each half compared separately: 1.0, or 16 ones for an integer destination; else 0."""
     fmt = f.A.removesuffix("x2")
     flag = fmt if f.D == f.A else "b16"
     halves = zip(m.split(a, 16), m.split(b, 16), strict=True)

@@ -35,7 +35,7 @@ class Format:
 
     @property
     def quiet(self) -> int:
-        """Infinity and the bit that makes a NaN of it, a quiet one."""
+        """Infinity with the highest mantissa bit set, which makes it a quiet NaN."""
         return self.infinity | self.normal >> 1
 
 
@@ -59,7 +59,7 @@ def signed(type_: str) -> bool:
 
 
 def elementwise(m: Primitives, type_: str, fn: Callable[..., Value], *values: Value) -> Value:
-    """``fn(base type, *parts)`` once for a scalar type, for each part of a packed one."""
+    """``fn(base type, *parts)``, once for a scalar type or for each part of a packed type."""
     base, packed, _ = type_.partition("x")
     if not packed:
         return fn(type_, *values)
@@ -87,7 +87,7 @@ def negative(m: Primitives, a: Value) -> Value:
 
 
 def relu_int(m: Primitives, a: Value) -> Value:
-    """A negative integer becomes zero."""
+    """Replace a negative integer by zero."""
     return m.select(negative(m, a), m.const(m.width(a), 0), a)
 
 
@@ -111,8 +111,8 @@ def canonical_nan(m: Primitives, fmt: str, a: Value) -> Value:
 
 
 def propagate_nan(m: Primitives, fmt: str, result: Value, *operands: Value) -> Value:
-    """``result``, but of f64 the first operand that is a NaN, as the f64 unit hands it on: made
-    quiet, its sign and the rest of its payload kept.
+    """``result``; for f64, if an operand is a NaN, the first such operand, as the f64 unit
+    propagates it: made quiet, with its sign and the rest of its payload.
     """
     if fmt != "f64":
         return result
@@ -123,21 +123,21 @@ def propagate_nan(m: Primitives, fmt: str, result: Value, *operands: Value) -> V
 
 
 def convert_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> Value:
-    """``result``, but where ``a`` is a NaN, that NaN as the f64 unit hands it on: its sign and the
-    upper bits of its payload, made quiet.
+    """``result``, but where ``a`` is a NaN, that NaN as the f64 unit propagates it: its sign and
+    the upper bits of its payload, made quiet.
     """
     s, d = FORMATS[source], FORMATS[dest]
     bits = m.shl(m.zext(a, 64), m.const(32, 64 - s.width))
     payload = m.shl(bits, m.const(32, s.width - s.mantissa))
     payload = m.lshr(payload, m.const(32, d.width - d.mantissa))
-    kept = m.or_(m.and_(bits, m.const(64, 1 << 63)), payload)
-    kept = m.trunc(m.lshr(kept, m.const(32, 64 - d.width)), d.width)
-    nan = m.or_(kept, m.const(d.width, d.quiet))
+    truncated = m.or_(m.and_(bits, m.const(64, 1 << 63)), payload)
+    truncated = m.trunc(m.lshr(truncated, m.const(32, 64 - d.width)), d.width)
+    nan = m.or_(truncated, m.const(d.width, d.quiet))
     return m.select(m.fcmp(source, "nan", a, a), nan, result)
 
 
 def flush_subnormal(m: Primitives, fmt: str, a: Value, small: Value | None = None) -> Value:
-    """``.ftz``: a subnormal, or what is ``small``, becomes the zero of its sign."""
+    """``.ftz``: replace a subnormal, or a value where ``small`` holds, by zero with its sign."""
     f = FORMATS[fmt]
     if small is None:
         small = m.cmp("lt", magnitude(m, fmt, a), m.const(f.width, f.normal))
@@ -145,14 +145,14 @@ def flush_subnormal(m: Primitives, fmt: str, a: Value, small: Value | None = Non
 
 
 def saturate(m: Primitives, fmt: str, a: Value) -> Value:
-    """``.sat``: clamped to [+0, 1]; a NaN and −0 become +0."""
+    """``.sat``: clamp to [+0, 1]; a NaN and −0 become +0."""
     f = FORMATS[fmt]
     zero, one = m.const(f.width, 0), m.const(f.width, f.one)
     return m.select(m.fcmp(fmt, "gt", a, zero), m.select(m.fcmp(fmt, "lt", a, one), a, one), zero)
 
 
 def relu(m: Primitives, fmt: str, a: Value) -> Value:
-    """``.relu``: the negative (−0 too) become +0, a NaN the canonical one."""
+    """``.relu``: a negative value (−0 too) becomes +0, a NaN the canonical NaN."""
     f = FORMATS[fmt]
     zero = m.const(f.width, 0)
     positive = m.select(m.fcmp(fmt, "gt", a, zero), a, zero)
@@ -160,8 +160,8 @@ def relu(m: Primitives, fmt: str, a: Value) -> Value:
 
 
 def float_min_max(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = False) -> Value:
-    """Minimum or maximum with −0 < +0: a NaN loses to a number, or with ``nan`` wins. Of two f64
-    NaNs it is ``b``.
+    """Minimum or maximum with −0 < +0. If one operand is a NaN, the result is the other operand,
+    or with ``nan`` the NaN. For two f64 NaNs it is ``b``.
     """
     f = FORMATS[fmt]
     wins = m.fcmp(fmt, "lt" if op == "min" else "gt", a, b)
@@ -176,9 +176,8 @@ def float_min_max(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: boo
 
 
 def is_tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
-    """Whether a product, a quotient, or a product plus a third part, is below the least normal
-    number when it is rounded as if there were no least exponent: what is twice as large is, by the
-    same bits.
+    """Whether a product, a quotient or an fma is tiny: below the smallest normal number when it is
+    rounded with an unbounded exponent range. Computed from a result that is twice as large.
     """
     first, other, *rest = parts
     twice = fn(fmt, m.fadd(fmt, first, first), other, *(m.fadd(fmt, z, z) for z in rest))
@@ -190,7 +189,7 @@ def arithmetic(
     m: Primitives, f: Form, fn: Callable[..., Value], *values: Value, product: bool = False
 ) -> Value:
     """``fn(format, *parts)`` on ``f.T`` with the form's ``.ftz``, ``.sat``, ``.relu``. A
-    ``product`` or quotient is flushed if it is tiny before it is denormalized (as on an H200).
+    ``product`` or quotient is flushed if it is tiny before denormalization (as on an H200).
     """
 
     def scalar(fmt: str, *parts: Value) -> Value:

@@ -37,7 +37,7 @@ def ret(m: Primitives, f: Form) -> None:
 
 @row("exit", "", effects="exit")
 def exit_(m: Primitives, f: Form) -> None:
-    """The end of the thread."""
+    """End the thread."""
     m.exit()
 
 
@@ -70,7 +70,9 @@ def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
 @row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90",
      effects="memory")  # fmt: skip
 def griddepcontrol(m: Primitives, f: Form) -> None:
-    """Launch the dependent grid, or wait for the prerequisite one; here they run in sequence."""
+    """Launch the dependent grid, or wait for the prerequisite grid. The virtual machine runs them
+    in sequence.
+    """
     if f.what == "wait":
         m.fence("grid")
 
@@ -112,7 +114,7 @@ COUNT = PREDICATE.replace("d:pred", "d:u32")
 @row("barrier[.cta].red.{op}[.aligned].pred", PREDICATE, op="and or", leading=2, **NEW)
 @row("barrier[.cta].red.{op}[.aligned].u32", COUNT, op="popc", leading=2, **NEW)
 def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
-    """``sync``, and the predicate over the threads: ``and``, ``or``, or how often it holds."""
+    """``sync`` with a reduction of the threads' predicates: ``and``, ``or`` or ``popc``."""
     *threads, predicate = rest
     return m.barrier_reduce(index, threads[0] if threads else None, f.op, predicate)
 

@@ -18,21 +18,23 @@ MEMBERS   the threads of the member mask that have   shfl.sync, vote.sync, match
           not exited, each with the same mask;       redux.sync, elect.sync, bar.warp.sync
           whoever executes it is one of them         (9.7.9, 9.7.13)
 
-A matrix instruction spreads its operands over 32 threads, so a thread that has exited or never was
-there takes part of them along: the manual says so of mma, wmma, ldmatrix and stmatrix. For WARP and
-MEMBERS it speaks of threads that have not exited; blocks whose last warp is not full use these.
+A matrix instruction distributes its operands over 32 threads, so part of them is missing if a
+thread has exited or does not exist: the manual says so for mma, wmma, ldmatrix and stmatrix. For
+WARP and MEMBERS it names threads that have not exited; blocks whose last warp is not full can use
+those.
 
-What has a rule of its own, or none:
+Instructions with other rules, or none:
 
 bar, barrier (.aligned or not)   The CTA's barrier waits for the threads of a warp that have not
-                                 exited, whichever of its instructions each comes by, as hardware
-                                 does from sm_70 on: whoever stays away makes a deadlock, which is
-                                 reported. Warps may take different ones (producers, consumers).
-wgmma.mma_async                  Also the four warps of its warpgroup execute the same products, in
+                                 exited, at whichever barrier instruction each arrives, as hardware
+                                 does from sm_70 on. A thread that never arrives causes a deadlock,
+                                 which is reported. Warps may execute different barrier
+                                 instructions (producers, consumers).
+wgmma.mma_async                  The four warps of its warpgroup also execute the same products, in
                                  the same groups (``vm/engine/wgmma_groups.py``).
-setmaxnreg                       Its other three warps are not looked at: registers have no owner
-                                 here.
-barrier.cluster without          Each thread by itself.
+setmaxnreg                       The other three warps are not checked: the virtual machine has no
+                                 register allocation.
+barrier.cluster without          Each thread separately.
 .aligned; activemask; vote,
 shfl without .sync;
 griddepcontrol
@@ -49,7 +51,7 @@ WHOLE, WARP, MEMBERS = "whole warp", "warp", "members"
 
 @cache
 def convergence_rule(f: Form) -> str:
-    """The rule of a form; an empty string where each thread executes it by itself."""
+    """The rule of a form; an empty string if each thread executes it separately."""
     if "convergent" not in f.effects or (_optional(f) and not f.aligned):
         return ""
     if any(spec.name == "members" for specs in f.signatures for spec in specs):

@@ -1,11 +1,12 @@
 """``cvt`` between integers and floats, one value at a time, and ``cvt.pack``.
 
-An integer result wraps, or with ``.sat`` clamps; a float always clamps into an integer. ``.ftz``
-concerns f32 operands and results alone. Registers may be wider than the types say (``relaxed``),
-but not where bf16 is one of them.
-Packed and narrow formats are in ``narrow``. Where ptxas writes a form as other instructions the
-meaning is theirs: so a NaN keeps its bits through ``cvt.f32.bf16``, which is a shift. Else a NaN
-becomes canonical, but to, from and in f64 it keeps its sign and the upper bits of its payload.
+An integer result wraps, or with ``.sat`` clamps; a conversion of a float to an integer always
+clamps. ``.ftz`` affects only f32 operands and results. Registers may be wider than the types
+(``relaxed``), unless one of the types is bf16. Packed and narrow formats are in ``narrow``.
+
+Where ptxas lowers a form to other instructions, they define the meaning: a NaN keeps its bits
+through ``cvt.f32.bf16``, which is a shift. Otherwise a NaN becomes canonical, except to, from and
+in f64, where it keeps its sign and the upper bits of its payload.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ def _sat_useful(f: Form) -> str:
     low, high = _bounds(f.A)
     least, most = _bounds(f.D)
     if f.sat and least <= low and high <= most:
-        return f".sat has nothing to do: {f.D} holds every {f.A}"
+        return f".sat is not allowed: {f.D} can represent every {f.A}"
     return ""
 
 
 @row("cvt[.sat].{D}.{A}", "d:D = a:A", D=INTS, A=INTS, constraint=_sat_useful, effects="relaxed")
 def int_to_int(m: Primitives, f: Form, a: Value) -> Value:
-    """Truncated or extended (by the source's sign); ``.sat`` clamps to the destination's range."""
+    """Truncate or extend (by the source's sign); ``.sat`` clamps to the destination's range."""
     if f.sat:
         a = _clamp(m, f, a)
     width = width_of(f.D)
@@ -93,7 +94,9 @@ TURING = dict.fromkeys(("u4", "s4", "u2", "s2"), ("6.5", "sm_75"))
     needs=TURING,
 )
 def pack(m: Primitives, f: Form, a: Value, b: Value, c: Value | None = None) -> Value:
-    """``a`` and ``b`` clamped and packed, ``b`` lowest; ``c`` moves up to make room."""
+    """Clamp and pack ``a`` and ``b`` into the lowest bits, ``b`` lowest; above them the low bits of
+    ``c``.
+    """
     bits = int(f.D[1:])
     low, high = (m.const(32, bound) for bound in _bounds(f.D))
     mask = m.const(32, (1 << bits) - 1)
@@ -125,7 +128,7 @@ def _ftz_is_f32(f: Form) -> str:
 )
 @row("cvt.{rnd}.{D}.{A}", "d:D = a:A", rnd=RND, D="bf16", A=WIDER, **HOPPER)
 def int_to_float(m: Primitives, f: Form, a: Value) -> Value:
-    """Rounded as written; ``.sat`` clamps to [0, 1]."""
+    """Round in the given mode; ``.sat`` clamps to [0, 1]."""
     result = m.i2f(a, signed(f.A), f.D, f.rnd)
     return saturate(m, f.D, result) if f.sat else result
 
@@ -141,7 +144,7 @@ def int_to_float(m: Primitives, f: Form, a: Value) -> Value:
 )
 @row("cvt.{rnd}.{D}.{A}", "d:D = a:A", rnd=IRND, D=WIDER, A="bf16", **HOPPER)
 def float_to_int(m: Primitives, f: Form, a: Value) -> Value:
-    """Rounded as written and clamped. A NaN gives 0, or 1 << (width − 1) from f64 or to 64 bits."""
+    """Round and clamp. A NaN gives 0; from f64 or to 64 bits, 1 << (width − 1)."""
     a = flush_subnormal(m, f.A, a) if f.ftz else a
     width = width_of(f.D)
     result = m.f2i(f.A, a, width, signed(f.D), f.rnd[:2])
@@ -164,9 +167,9 @@ def float_to_int(m: Primitives, f: Form, a: Value) -> Value:
 )
 @row("cvt[.{rnd}].{D}.{A}", "d:D = a:A", rnd=IRND, D="bf16", A="bf16", **HOPPER)
 def to_same(m: Primitives, f: Form, a: Value) -> Value:
-    """The same format, rounded to an integral value where a mode is written.
+    """The same format, rounded to an integral value if there is a rounding mode.
 
-    Without one, f32 and f64 are copied; f16, bf16 and ``.ftz`` add −0, so a NaN is canonical.
+    Without one, f32 and f64 are copied; f16, bf16 and ``.ftz`` add −0, so a NaN becomes canonical.
     """
     a = flush_subnormal(m, f.A, a) if f.ftz else a
     if f.rnd:
@@ -205,10 +208,10 @@ def _widens(f: Form) -> str:
 @row("cvt.{rnd}.{D}.{A}", "d:D = a:A", rnd=RND, D="bf16", A="f64", **HOPPER)
 @row("cvt.{rnd}[.ftz].{D}.{A}", "d:D = a:A", rnd=RND, D="bf16", A="f32", **AMPERE)
 def float_to_float(m: Primitives, f: Form, a: Value) -> Value:
-    """To a wider format exactly, to another rounded as written (``rn`` where nothing is).
+    """To a wider format exactly, to another one rounded in the given mode (``rn`` by default).
 
-    ``.ftz`` flushes an f32 operand (a multiplication by 1, so a NaN is canonical), but for f16
-    ptxas drops it; and an f32 result.
+    ``.ftz`` flushes an f32 result, and an f32 operand (a multiplication by 1, so a NaN becomes
+    canonical), but ptxas drops it for f16.
     """
     if f.ftz and f.A == "f32" and f.D != "f16":
         a = canonical_nan(m, "f32", flush_subnormal(m, "f32", a))
@@ -221,10 +224,10 @@ def float_to_float(m: Primitives, f: Form, a: Value) -> Value:
 
 
 def _flush_tiny(m: Primitives, f: Form, a: Value, result: Value) -> Value:
-    """A zero where the result would be subnormal *if f32 had room for all its bits* below 2^-126.
+    """Flush a result that is tiny: below 2^-126 when rounded with an unbounded exponent range.
 
-    So what a subnormal's shorter significand rounds up to 2^-126 is flushed too, as ptxas's
-    thresholds have it. Seen 2^64 times as large.
+    So a value that the shorter significand of a subnormal rounds up to 2^-126 is flushed too, as
+    by ptxas's thresholds. Tested on the value times 2^64.
     """
     if f.A != "f64":
         return flush_subnormal(m, "f32", result)
@@ -244,7 +247,7 @@ def _flush_tiny(m: Primitives, f: Form, a: Value, result: Value) -> Value:
     needs={"ftz": ("7.8", "sm_90")},
 )
 def widen_bf16(m: Primitives, f: Form, a: Value) -> Value:
-    """The upper half of an f32, a NaN's bits too; with ``.ftz`` a conversion that knows NaNs."""
+    """bf16 as the upper half of an f32, NaNs included; with ``.ftz`` a NaN becomes canonical."""
     if f.ftz:
         return flush_subnormal(m, "f32", m.fcvt("bf16", "f32", a))
     return m.join(m.const(16, 0), a)

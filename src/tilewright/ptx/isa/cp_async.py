@@ -31,7 +31,9 @@ def _operands(f: Form) -> str:
     **AMPERE,
 )
 def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: Value) -> None:
-    """Copy ``size`` bytes (4, 8, 16; ``cg``: 16): the first ``n`` and zeros, or all zeros."""
+    """Copy ``size`` bytes (4, 8, 16; ``cg``: 16): all, the first ``n`` filled up with zeros, or all
+    zeros.
+    """
     rest = rest[:-1] if f.hint else rest
     valid = m.const(32, size)
     if rest and rest[0] is not None:

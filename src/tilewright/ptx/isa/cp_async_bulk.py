@@ -48,7 +48,7 @@ def _into(f: Form) -> str:
 def into_shared(
     m: Primitives, f: Form, dst: Value, src: Value, size: Value, barrier: Value, *more: Value
 ) -> None:
-    """Copy ``size`` bytes, with multicast to the same place in each CTA of a mask."""
+    """Copy ``size`` bytes, with multicast to the same address in each CTA of a mask."""
     m.bulk_copy("shared", dst, space(f.SRC), src, size, barrier=barrier,
                 ctas=more[0] if f.multicast else None)  # fmt: skip
 
@@ -60,7 +60,7 @@ def into_shared(
     needs={"cp_mask": ("8.6", "sm_100")}, **COPY,
 )  # fmt: skip
 def into_global(m: Primitives, f: Form, dst: Value, src: Value, size: Value, *more: Value) -> None:
-    """Copy ``size`` bytes; of each 16 only those of the mask ``cp_mask``."""
+    """Copy ``size`` bytes; of each 16 bytes only those that ``cp_mask`` selects."""
     m.bulk_copy("global", dst, "shared", src, size, bytes_=more[-1] if f.cp_mask else None)
 
 

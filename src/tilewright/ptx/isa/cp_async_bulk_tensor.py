@@ -2,7 +2,7 @@
 
 The map's address and the coordinates are one operand, which a meaning gets as ``(address,
 coordinates)``. ``tile`` takes a box at the coordinates (``gather4``, ``scatter4``: four rows of a
-matrix), ``im2col`` the pixels that a convolution's filter needs, with offsets of the filter's.
+matrix), ``im2col`` the pixels that a convolution's filter needs, with the filter's offsets.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _load(f: Form) -> str:
     return f"[dst:DST], {_tensor(f)}, [bar:DST]{_offsets(f)}{ctas}{hinted(f)}"
 
 
-def _taken(f: Form, given: tuple[Any, ...]) -> tuple[tuple[Value, ...], Value | None]:
+def _last_operands(f: Form, operands: tuple[Any, ...]) -> tuple[tuple[Value, ...], Value | None]:
     """Offsets and the mask of CTAs among the last operands."""
-    rest = list(given)
+    rest = list(operands)
     offsets = rest.pop(0) if _offsets(f) else ()
     return offsets, rest[0] if f.multicast else None
 
@@ -71,13 +71,13 @@ def _taken(f: Form, given: tuple[Any, ...]) -> tuple[tuple[Value, ...], Value | 
 @row(f"{SYNTAX}[.{{multicast}}][.{{hint}}]", _load, **CLUSTER, **LOAD)
 @row(f"{SYNTAX}[.{{hint}}]", _load, DST="shared::cta", **LOAD | {"ptx": "8.6"})
 def load(m: Primitives, f: Form, dst: Value, tensor: Tensor, barrier: Value, *more: Any) -> None:
-    """Copy a box into shared memory, with multicast to the same place in each CTA of a mask."""
-    offsets, ctas = _taken(f, more)
+    """Copy a box into shared memory, with multicast to the same address in each CTA of a mask."""
+    offsets, ctas = _last_operands(f, more)
     m.tensor_load(dst, tensor, f.mode or "tile", offsets, barrier, ctas)
 
 
 def _newer(f: Form) -> str:
-    """Why a form is not one of those that only sm_100 has."""
+    """Why the form is not one that sm_100 added."""
     return _mode(f) if f.cta_group or "::" in f.mode else "older targets have it"
 
 
@@ -104,8 +104,8 @@ EVERY: dict[str, Requirement] = GROUPS | dict.fromkeys(MODES.split(), BLACKWELL)
 def load_newer(
     m: Primitives, f: Form, dst: Value, tensor: Tensor, barrier: Value, *more: Any
 ) -> None:
-    """``load``, of four rows or a row of pixels, or for a pair of CTAs."""
-    offsets, ctas = _taken(f, more)
+    """``load`` of four rows (gather4), of a row of pixels (im2col::w), or for a pair of CTAs."""
+    offsets, ctas = _last_operands(f, more)
     pair = f.cta_group == "cta_group::2"
     m.tensor_load_sm100(dst, tensor, f.mode or "tile", offsets, barrier, ctas, pair)
 
@@ -151,7 +151,7 @@ def reduce(m: Primitives, f: Form, tensor: Tensor, src: Value, policy: Any = Non
 @row(OUT.replace("[.{mode}]", ".{mode}"), _store, **FOUR)
 @row(REDUCE.replace("[.{mode}]", ".{mode}"), _store, **FOUR | OPERATIONS)
 def scatter(m: Primitives, f: Form, tensor: Tensor, src: Value, policy: Any = None) -> None:
-    """Four rows of shared memory to rows of a matrix, or combined with them."""
+    """Store four rows of shared memory to rows of a matrix, or combine them with it."""
     m.tensor_scatter(tensor, src, f.op)
 
 
@@ -162,7 +162,7 @@ REPLACE: Options = {
     "ptx": "8.3|8.6|8.6|8.8|8.8|8.7|8.8",
     "target": "sm_90a|sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f",
 }  # fmt: skip
-#: What the fields of named values may be (PTX manual, "tensormap.replace").
+#: The values of the enumerated fields (PTX manual, "tensormap.replace").
 FIELDS = {
     "elemtype": "0..15", "interleave_layout": "0..2", "swizzle_mode": "0..4",
     "swizzle_atomicity": "0..3", "fill_mode": "0..1",
@@ -184,9 +184,9 @@ FIELD = "tensormap.replace.{mode}.{field}[.{space}].b1024.{T}"
                                  "sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f")},
     **REPLACE,
 )  # fmt: skip
-def replace(m: Primitives, f: Form, a: Value, *given: Any) -> None:
+def replace(m: Primitives, f: Form, a: Value, *operands: Any) -> None:
     """Change one field of a tensor map; ``ordinal`` is a dimension."""
-    *ordinal, value = given
+    *ordinal, value = operands
     m.tensor_map_replace(space_of(f), a, f.field, ordinal[0] if ordinal else 0, value)
 
 
@@ -202,7 +202,7 @@ def replace(m: Primitives, f: Form, a: Value, *given: Any) -> None:
     leading=1,
 )
 def cp_fenceproxy(m: Primitives, f: Form, dst: Value, src: Value, size: int) -> None:
-    """Copy a tensor map to global memory, and order that against copies that read it there."""
+    """Copy a tensor map to global memory and order the copy before tensor copies that use it."""
     for offset in range(0, size, 16):
         at = m.const(64, offset)
         m.store("global", m.add(dst, at), m.load("shared", m.add(src, at), 64, 2))

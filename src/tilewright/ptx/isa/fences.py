@@ -49,7 +49,7 @@ def membar(m: Primitives, f: Form) -> None:
 @row("fence.acquire.sync_restrict::shared::cluster.cluster", "", **RESTRICTED)
 @row("fence.release.sync_restrict::shared::cta.cluster", "", **RESTRICTED)
 def fence_some(m: Primitives, f: Form) -> None:
-    """Orders, in the cluster, only mbarriers just initialised, or what is in some shared memory."""
+    """Orders, in the cluster, only mbarrier initializations or accesses to one shared memory."""
     m.fence(f"{'release' if f.release else 'acquire'}.cluster")
 
 
@@ -71,7 +71,7 @@ def fence_proxy(m: Primitives, f: Form) -> None:
 @row("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", "", leading=1,
      **RESTRICTED)  # fmt: skip
 def fence_proxy_some(m: Primitives, f: Form) -> None:
-    """Orders the async proxy's and the generic proxy's accesses to some shared memory."""
+    """Orders accesses of the async proxy and the generic proxy to one shared memory."""
     m.fence("proxy.async")
 
 

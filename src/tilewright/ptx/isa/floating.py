@@ -1,11 +1,11 @@
 """f32 and f64 arithmetic, rounded as written; the approximations are in ``approximate.py``.
 
-Rounding is to nearest even where no mode is written (the contraction that ptxas may then do is not
+Without a rounding mode, rounding is to nearest even (the contraction that ptxas may then do is not
 modelled).
 
-A result that is a NaN is the canonical one, but of f64 an operand that is a NaN, made quiet: the
-second before the third before the first, of ``div`` the first. ptxas may turn a sum's or product's
-operands round (into the order of their loads), and so which of two NaNs comes.
+A NaN result is the canonical NaN. For f64 it is an operand that is a NaN, made quiet: the second
+before the third before the first; for ``div`` the first. ptxas may exchange the operands of a sum
+or product (to the order of their loads), and so return the other of two NaNs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def mode(f: Form) -> str:
     return f.rnd or "rn"
 
 
-# --- sums and products ------------------------------------------------------------------------
+# --- addition and multiplication ---------------------------------------------------------------
 
 
 @row("add[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
@@ -98,7 +98,7 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 @row("abs[.ftz].f32", "d:f32 = a:f32")
 @row("abs.f64", "d:f64 = a:f64", target="sm_13")
 def sign(m: Primitives, f: Form, a: Value) -> Value:
-    """The sign flipped or cleared, but not a NaN's: ptxas makes an addition of it."""
+    """The sign flipped or cleared, except for a NaN: ptxas lowers it to an addition."""
     fmt = "f32" if f.f32 else "f64"
     a = flush_subnormal(m, fmt, a) if f.ftz else a
     changed = flip_sign(m, fmt, a) if f.mnemonic == "neg" else magnitude(m, fmt, a)
@@ -118,8 +118,8 @@ THREE: Options = {"T": "f32", "ptx": "8.8", "target": "sm_100"}
 @row("min[.ftz][.NaN].abs.{T}", "d:T = a:T, b:T, c:T", **THREE)
 @row("max[.ftz][.NaN].abs.{T}", "d:T = a:T, b:T, c:T", **THREE)
 def min_max_f32(m: Primitives, f: Form, *values: Value) -> Value:
-    """The smallest or largest of two or three, −0 below +0; a NaN loses to a number, with ``.NaN``
-    it wins. ``.abs`` compares magnitudes, and gives one.
+    """The smallest or largest of two or three, with −0 < +0. A NaN is ignored, or with ``.NaN``
+    returned. ``.abs`` compares and returns magnitudes.
     """
 
     def one(fmt: str, *parts: Value) -> Value:
@@ -136,15 +136,15 @@ def min_max_f32(m: Primitives, f: Form, *values: Value) -> Value:
 @row("min[.ftz][.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T="f32", **XORSIGN)
 @row("max[.ftz][.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T="f32", **XORSIGN)
 def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """The smaller or larger, −0 below +0; a NaN loses to a number, with ``.NaN`` it wins.
+    """The smaller or larger, with −0 < +0. A NaN is ignored, or with ``.NaN`` returned.
 
-    ``.xorsign.abs`` compares magnitudes and gives the result the product's sign.
+    ``.xorsign.abs`` compares magnitudes and gives the result the sign of the product.
     """
     return arithmetic(m, f, lambda fmt, x, y: float_min_max_form(m, f, fmt, x, y), a, b)
 
 
 def float_min_max_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> Value:
-    """``min`` or ``max`` as the form's modifiers say."""
+    """``min`` or ``max`` with the form's modifiers."""
     if not f.xorsign:
         return float_min_max(m, fmt, f.mnemonic, x, y, bool(f.NaN))
     sign_of_both = m.and_(m.xor(x, y), m.const(FORMATS[fmt].width, FORMATS[fmt].sign))
@@ -157,8 +157,8 @@ def float_min_max_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> 
 @row("copysign.{T}", "d:T = a:T, b:T", T="f32 f64", ptx="2.0", target="sm_20")
 def copysign(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """``b`` with the sign of ``a``."""
-    taken = m.and_(a, m.const(FORMATS[f.T].width, FORMATS[f.T].sign))
-    return m.or_(magnitude(m, f.T, b), taken)
+    sign = m.and_(a, m.const(FORMATS[f.T].width, FORMATS[f.T].sign))
+    return m.or_(magnitude(m, f.T, b), sign)
 
 
 @row(
@@ -170,7 +170,7 @@ def copysign(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     kind="finite infinite number notanumber normal subnormal",
 )
 def testp(m: Primitives, f: Form, a: Value) -> Value:
-    """Whether ``a`` is of that kind. Zeros count as normal, infinities as numbers."""
+    """Whether ``a`` is in that class. Zeros count as normal, infinities as numbers."""
     form, size = FORMATS[f.T], magnitude(m, f.T, a)
     infinity, least = m.const(form.width, form.infinity), m.const(form.width, form.normal)
     zero = m.cmp("eq", size, m.const(form.width, 0))

@@ -49,8 +49,8 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 @row("fma.rn.oob[.sat].{T}", "d:T = a:T, b:T, c:T", T=F16, ptx="8.1", target="sm_90")
 @row("fma.rn.oob[.relu].{T}", "d:T = a:T, b:T, c:T", T=f"{F16} {BF16}", ptx="8.1", target="sm_90")
 def fma_oob(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """``fma``, but +0 where a factor is the NaN, of either sign, that tensor copies fill with
-    (``NAN_REQUEST_ZERO_FMA``).
+    """``fma``, but +0 if a factor is the NaN, of either sign, with which tensor copies fill
+    out-of-bounds elements (``NAN_REQUEST_ZERO_FMA``).
     """
 
     def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
@@ -89,7 +89,7 @@ XORSIGN: Options = {"ptx": "7.2", "target": "sm_86"}
 @row("min[.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T=BF16, **XORSIGN)
 @row("max[.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T=BF16, **XORSIGN)
 def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """The smaller or larger, −0 below +0; a NaN loses to a number, with ``.NaN`` it wins."""
+    """The smaller or larger, with −0 < +0. A NaN is ignored, or with ``.NaN`` returned."""
     return arithmetic(m, f, lambda fmt, x, y: float_min_max_form(m, f, fmt, x, y), a, b)
 
 

@@ -1,6 +1,6 @@
 """Integer arithmetic and bit fields: ``add.s32`` to ``dp4a``, with the carry flag.
 
-Sums and products wrap unless ``.sat`` is written. A 16-bit pair (``u16x2``) is worked half by half.
+Sums and products wrap without ``.sat``. A packed pair (``u16x2``) is computed half by half.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PAIRS = "u16x2 s16x2"
 NEW_PAIRS = {"u16x2": ("8.0", "sm_90"), "s16x2": ("8.0", "sm_90"), "relu": ("8.0", "sm_90")}
 
 
-# --- sums and products ------------------------------------------------------------------------
+# --- addition and multiplication ---------------------------------------------------------------
 
 
 @row("add.{T}", "d:T = a:T, b:T", T=f"{INTS} {PAIRS}", needs=NEW_PAIRS)
@@ -60,7 +60,7 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("mul.wide.{T}", "d:2T = a:T, b:T", T="u16 s16 u32 s32")
 def mul_wide(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """The whole product, twice as wide."""
+    """The full product, twice as wide."""
     return _wide(m, f, a, b)
 
 
@@ -78,7 +78,7 @@ def mad_hi_sat(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 
 @row("mad.wide.{T}", "d:2T = a:T, b:T, c:2T", T="u16 s16 u32 s32")
 def mad_wide(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """The whole product plus ``c``."""
+    """The full product plus ``c``."""
     return m.add(_wide(m, f, a, b), c)
 
 
@@ -118,7 +118,7 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("rem.{T}", "d:T = a:T, b:T", T=INTS)
 def rem(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """Remainder, with the sign of ``a``; all ones by zero, as the quotient is."""
+    """Remainder, with the sign of ``a``; all ones for a zero divisor, like the quotient."""
     return m.rem(a, b, signed(f.T))
 
 
@@ -155,8 +155,8 @@ def addc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("sub.cc.{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="1.2", needs=CARRY_NEEDS)
 def sub_cc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """``a + ~b + 1``; the carry flag gets the carry, which is no borrow, as ptxas has it: nvcc's
-    128-bit division adds it up with ``addc``.
+    """``a + ~b + 1``; the carry flag gets the carry, the complement of the borrow, as with ptxas:
+    nvcc's 128-bit division adds it with ``addc``.
     """
     m.set_carry(m.cmp("ge", a, b))
     return m.sub(a, b)
@@ -201,7 +201,7 @@ def madc(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 
 @row("abs.{T}", "d:T = a:T", T="s16 s32 s64")
 def abs_(m: Primitives, f: Form, a: Value) -> Value:
-    """Absolute value; the most negative gives itself."""
+    """Absolute value; the most negative integer gives itself."""
     return m.select(negative(m, a), m.sub(m.const(m.width(a), 0), a), a)
 
 
@@ -272,6 +272,6 @@ def dp4a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     target="sm_61",
 )
 def dp2a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """``c`` plus the dot product of two 16-bit values and two bytes, the lower or upper."""
+    """``c`` plus the dot product of two 16-bit values and the two lower or upper bytes."""
     four = _parts(m, f.B, b, 8)
     return _dot(m, _parts(m, f.A, a, 16), four[:2] if f.half == "lo" else four[2:], c)

@@ -1,7 +1,7 @@
 """Loads and stores, addresses and moves.
 
 An address has 64 bits; ``shared::cluster`` is ``shared``, possibly of another CTA. Cache operators,
-eviction priorities and policies change no value, so the meanings ignore them; the evaluators
+eviction priorities and policies change no value, so the meanings ignore them. The evaluators
 implement ordering and scope. A register wider than the type may be loaded or stored (``relaxed``).
 """
 
@@ -49,7 +49,7 @@ def space_of(f: Form) -> str:
 
 
 def scoped(f: Form) -> str:
-    """Why the form's ordering and scope don't go together."""
+    """Why the form's ordering and scope can't be combined."""
     ordered = f.sem in ("relaxed", "acquire", "release", "acq_rel")
     if ordered and not f.scope:
         return f".{f.sem} needs a scope"
@@ -59,7 +59,7 @@ def scoped(f: Form) -> str:
 
 
 def _strength(f: Form) -> str:
-    """Why the form's ordering does not fit its scope, its space or its cache operator."""
+    """Why the form's ordering can't be combined with its scope, space or cache operator."""
     if wrong := scoped(f):
         return wrong
     if f.sem in STRONG and f.cop:
@@ -161,7 +161,7 @@ WIDE: Options = {
 )
 @row(LD, _ld_operands, **WIDE, **LOADS)
 def ld(m: Primitives, f: Form, a: Value, policy: Value | None = None) -> Value | tuple[Value, ...]:
-    """Load one element, or as many consecutive ones as ``.vec`` says."""
+    """Load one element, or a vector of ``.vec`` consecutive elements."""
     loaded = m.load(space_of(f), a, width_of(f.T), _length(f))
     return loaded if f.vec else loaded[0]
 
@@ -197,7 +197,7 @@ def ldu(m: Primitives, f: Form, a: Value) -> Value | tuple[Value, ...]:
 def st(
     m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], policy: Value | None = None
 ) -> None:
-    """Store one element, or as many consecutive ones as ``.vec`` says."""
+    """Store one element, or a vector of ``.vec`` consecutive elements."""
     m.store(space_of(f), a, tuple(b) if f.vec else (b,))
 
 
@@ -230,7 +230,7 @@ CVTA: Options = {
 @row("cvta.{space}.{T}", "d:T = a:T", **CVTA)
 @row("cvta.to.{space}.{T}", "d:T = a:T", leading=1, **CVTA)
 def cvta(m: Primitives, f: Form, a: Value) -> Value:
-    """An address of a state space to a generic address, or with ``.to`` back."""
+    """Convert an address of a state space to a generic address, or with ``.to`` back."""
     convert = m.from_generic if f.to else m.to_generic
     return m.trunc(convert(space_of(f), m.zext(a, 64)), width_of(f.T))
 
@@ -285,7 +285,7 @@ def _in_128_bits(f: Form) -> str:
 def mov(m: Primitives, f: Form, a: Value | tuple[Value, ...]) -> Value:
     """A copy of a register, a special register, an immediate, or the address of a name.
 
-    A vector may stand for either operand of a bit type; its parts, the lowest first, are the value.
-    ``.v2`` and ``.v4`` copy a vector, ``%tid`` and its kin among them.
+    Either operand of a bit type may be a vector, whose elements, the lowest first, form the value.
+    ``.v2`` and ``.v4`` copy a vector, for example ``%tid``.
     """
     return m.join(*a) if isinstance(a, tuple) and not f.vec else a

@@ -44,13 +44,13 @@ def cnot(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("shl.{T}", "d:T = a:T, n:u32", T="b16 b32 b64")
 def shl(m: Primitives, f: Form, a: Value, n: Value) -> Value:
-    """Left; a count ≥ the width gives 0."""
+    """Left shift; a count ≥ the width gives 0."""
     return m.shl(a, n)
 
 
 @row("shr.{T}", "d:T = a:T, n:u32", T="b16 b32 b64 u16 u32 u64 s16 s32 s64")
 def shr(m: Primitives, f: Form, a: Value, n: Value) -> Value:
-    """Right, filling with zeros or, for a signed type, with the sign."""
+    """Right shift, filling with zeros or, for a signed type, with the sign."""
     return (m.ashr if f.T[0] == "s" else m.lshr)(a, n)
 
 
@@ -73,8 +73,8 @@ def shf(m: Primitives, f: Form, a: Value, b: Value, n: Value) -> Value:
 
 
 def lookup(m: Primitives, table: int, inputs: tuple[Value, ...]) -> Value:
-    """The truth table's value for each bit; the first input selects the table's upper or lower
-    half.
+    """The truth table's value for each bit. The first input selects the upper or lower half of the
+    table.
     """
     size = 1 << len(inputs)
     full = (1 << size) - 1
@@ -113,7 +113,7 @@ def lop3(m: Primitives, f: Form, a: Value, b: Value, c: Value, table: int) -> Va
 def lop3_pred(
     m: Primitives, f: Form, a: Value, b: Value, c: Value, table: int, q: Value
 ) -> tuple[Value, Value]:
-    """``lop3``, and whether the result is not 0 combined with ``q``."""
+    """``lop3``, and the predicate "the result is not 0" combined with ``q``."""
     d = lookup(m, table & 0xFF, (a, b, c))
     p = m.cmp("ne", d, m.const(32, 0))
     return d, (m.or_ if f.op == "or" else m.and_)(p, q)
@@ -138,8 +138,8 @@ PRMT_MODES = {
     target="sm_20",
 )
 def prmt(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """Four of the eight bytes ``b:a``, each picked by a nibble of ``c`` (its top bit: the byte's
-    sign).
+    """Four of the eight bytes ``b:a``, each selected by a nibble of ``c``. The top bit of a nibble
+    replicates the byte's sign.
     """
     if f.mode:
         c = _selector(m, PRMT_MODES[f.mode], c)

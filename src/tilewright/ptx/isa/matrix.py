@@ -38,7 +38,7 @@ def _operands(f: Form) -> str:
 
 
 def _selectors(i: mma.MmaInstruction, *names: str) -> str:
-    """``selector:imm(0 1)``; of several a vector: ``byte_id_a:imm(0 2)(0 1)``."""
+    """``selector:imm(0 1)``; several form a vector: ``byte_id_a:imm(0 2)(0 1)``."""
     allowed = i.selector_values()
     values = (" ".join(map(str, allowed[name])) for name in names)
     return f"{names[0]}:imm" + "".join(f"({one})" for one in values)
@@ -48,20 +48,20 @@ def _selectors(i: mma.MmaInstruction, *names: str) -> str:
         "[.block_scale.{scale_vec}][.satfinite].{D}.{A}.{B}.{C}[.{stype}][.{op}.popc][.{rnd}]",
         _operands, MMA, mma.find, "convergent whole")  # fmt: skip
 def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any) -> Values:
-    """D = A B + C by the whole warp, each lane with its fragments."""
+    """D = A B + C, executed by the whole warp; each lane holds its fragments."""
     i: mma.MmaInstruction = f.entry
     if isinstance(i.on(m.arch).arithmetic, mma.LoweredDotAdd):
         return lower_m8n8k4(m, f, a, b, c)
     if not more:
         return m.mma(i, a, b, c)
-    given = list(more)
+    operands = list(more)
     extra: dict[str, Any] = {}
     selectors: tuple[int, ...] = ()
     if i.sparse:
-        extra["metadata"], selectors = given[0], (given[1],)
-        del given[:2]
+        extra["metadata"], selectors = operands[0], (operands[1],)
+        del operands[:2]
     if i.stype:
-        extra["scale_a"], ids_a, extra["scale_b"], ids_b = given
+        extra["scale_a"], ids_a, extra["scale_b"], ids_b = operands
         selectors += (*ids_a, *ids_b)
     return m.mma(i, a, b, c, selectors=selectors, **extra)
 
@@ -70,5 +70,5 @@ def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any
         ".{D}[.{A}.{B}].{C}[.satfinite]",
         _operands, WMMA, mma.find, "convergent whole")  # fmt: skip
 def wmma_mma(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
-    """D = A B + C by the whole warp, on fragments as wmma.load gave them."""
+    """D = A B + C, executed by the whole warp, on fragments that wmma.load returned."""
     return m.mma(f.entry, a, b, c)

@@ -26,7 +26,7 @@ HOPPER: Options = {**HERE, "ptx": "7.8", "target": "sm_90"}
 
 @row("mbarrier.init[.{space}].b64", "[a:space], count:u32", leading=1, **AMPERE)
 def init(m: Primitives, f: Form, a: Value, count: Value) -> None:
-    """A new barrier, whose phases end after ``count`` arrivals."""
+    """Initialize a barrier whose phases complete after ``count`` arrivals."""
     m.mbarrier_init(space_of(f), a, count)
 
 
@@ -79,7 +79,7 @@ ORDER = "[.{sem}][.{scope}]"
     **{**ARRIVE, "sem": "release", "scope": "cta"},
 )
 def arrive(m: Primitives, f: Form, a: Value, count: Value | None = None) -> Value:
-    """``count`` (1) arrivals, with ``_drop`` of threads that no later phase waits for."""
+    """``count`` (1) arrivals; ``_drop`` also lowers the count that later phases wait for."""
     one, none = m.const(32, 1), m.const(32, 0)
     drop = f.verb == "arrive_drop"
     return m.mbarrier_arrive(space_of(f), a, one if count is None else count, none, drop)
@@ -100,8 +100,8 @@ def arrive_expect_tx(m: Primitives, f: Form, a: Value, tx: Value) -> Value:
 @row("cp.async.mbarrier.arrive[.{noinc}][.{space}].b64", "[a:space]", noinc="noinc", leading=3,
      **AMPERE | {"effects": "memory async"})  # fmt: skip
 def arrive_after_copies(m: Primitives, f: Form, a: Value) -> None:
-    """Arrive when this thread's copies so far are done; unless ``noinc``, the phase waits for it
-    beyond the arrivals that it was to have.
+    """Arrive when this thread's copies so far are complete. Without ``.noinc`` the phase's pending
+    count is increased for this arrival.
     """
     m.cp_async_arrive(space_of(f), a, not f.noinc)
 

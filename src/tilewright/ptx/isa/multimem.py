@@ -28,7 +28,7 @@ def _length(f: Form) -> int:
 
 
 def _floats(f: Form) -> str:
-    """Why a vector does not suit the type: 32 bits at least, 128 at most."""
+    """Why the vector's size is not supported: it must be 32, 64 or 128 bits."""
     bits = _length(f) * width_of(f.T)
     if bits not in (32, 64, 128):
         return f"{bits} bits are neither 32, 64 nor 128"

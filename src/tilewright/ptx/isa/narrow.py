@@ -1,10 +1,11 @@
 """``cvt`` to and from narrow and packed formats: f16x2, bf16x2, tf32, fp8, fp6, fp4, ue8m0, s2f6.
 
-Of a pair the first operand becomes the upper part; of four, the first the highest. A format of 6
-bits has 8, the upper two zero; e2m1 has 4. ``.relu`` acts before the rounding, ``.satfinite`` too.
+The first operand of a pair becomes the upper part; the first of four the highest. A 6-bit format
+occupies 8 bits, the upper two zero; e2m1 occupies 4. ``.relu`` and ``.satfinite`` act before
+rounding.
 
-Published, not verified (no GPU here runs it): all that needs sm_100 or more, which is fp6, fp4,
-ue8m0, s2f6, bf16x2 to and from fp8, and tf32 with ``.satfinite`` and ``.rn`` or ``.rz``.
+Published, not verified (no GPU here runs them): the forms that need sm_100 or later, which are fp6,
+fp4, ue8m0, s2f6, bf16x2 to and from fp8, and tf32 with ``.satfinite`` and ``.rn`` or ``.rz``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def largest(source: str, dest: str) -> int:
 
 
 def _finite(m: Primitives, source: str, dest: str, a: Value) -> Value:
-    """``.satfinite``: what exceeds the destination's largest number becomes that, a NaN stays."""
+    """``.satfinite``: clamp to the destination's largest finite number; a NaN is unchanged."""
     f = FORMATS[source]
     most = m.const(f.width, largest(source, dest))
     clamped = m.or_(most, m.and_(a, m.const(f.width, f.sign)))
@@ -49,9 +50,9 @@ def _finite(m: Primitives, source: str, dest: str, a: Value) -> Value:
 
 
 def narrow(m: Primitives, f: Form, source: str, dest: str, a: Value) -> Value:
-    """To ``dest`` with the form's rounding, ``.relu`` and ``.satfinite``.
+    """Convert to ``dest`` with the form's rounding, ``.relu`` and ``.satfinite``.
 
-    A NaN becomes the format's own, or the largest number where the format has none.
+    A NaN becomes the format's NaN, or its largest number if the format has no NaN.
     """
     if f.satfinite:
         a = _finite(m, source, dest, a)
@@ -66,7 +67,7 @@ def element(type_: str) -> str:
 
 
 def pack(m: Primitives, fmt: str, *codes: Value) -> Value:
-    """Codes side by side, the first the highest; of e2m1 two fill a byte."""
+    """Concatenated codes, the first the highest; two e2m1 codes fill a byte."""
     lowest_first = codes[::-1]
     if fmt != "e2m1":
         return m.join(*lowest_first)
@@ -94,9 +95,11 @@ TURING: Options = {"rnd": "rn rz", "A": "f32", "ptx": "8.1", "target": "sm_70"}
 @row(FINITE, "d:D = a:A", D="f16", effects="relaxed", **TURING)
 @row(FINITE, "d:D = a:A", D="bf16", **HALF)
 def to_half(m: Primitives, f: Form, a: Value) -> Value:
-    """f32 to f16 or bf16; ``.relu`` makes the negative +0, ``.satfinite`` clamps to the finite.
+    """f32 to f16 or bf16; ``.relu`` replaces negative values by +0, ``.satfinite`` clamps to the
+    finite range.
 
-    For sm_70 and sm_75 ptxas takes ``.satfinite.f16`` and converts nothing; this is the manual's.
+    For sm_70 and sm_75 ptxas accepts ``.satfinite.f16`` and converts nothing; this is the manual's
+    meaning.
     """
     return narrow(m, f, "f32", f.D, a)
 
@@ -112,8 +115,8 @@ def to_half(m: Primitives, f: Form, a: Value) -> Value:
 )
 def to_tf32_away(m: Primitives, f: Form, a: Value) -> Value:
     """f32 to ten fraction bits, ties away from zero, in the steps of ptxas: half a unit is added to
-    what is finite and the lowest 13 bits are cut off, so a NaN may lose its payload (and become
-    infinity). ``.satfinite`` takes one unit from what then is infinity or a NaN.
+    a finite value and the lowest 13 bits are cleared, so a NaN may lose its payload (and become
+    infinity). ``.satfinite`` then subtracts one unit from an infinity or a NaN.
     """
     inf = m.const(32, FORMATS["f32"].infinity)
     finite = m.fcmp("f32", "lt", magnitude(m, "f32", a), inf)
@@ -159,7 +162,7 @@ def to_pair(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row(CLAMPED, "d:D = a:A", rnd="rn", D=FP8, A="bf16x2", **HALVES)
 @row(CLAMPED, "d:D = a:A", rnd="rn", D=FP6_FP4, A="f16x2 bf16x2", **HALVES)
 def pair_to_narrow(m: Primitives, f: Form, a: Value) -> Value:
-    """A pair of f16 or bf16 to one of fp8, fp6 or fp4."""
+    """A pair of f16 or bf16 to a pair of fp8, fp6 or fp4."""
     source, dest = element(f.A), element(f.D)
     return pack(m, dest, *(narrow(m, f, source, dest, x) for x in unpack(m, source, a)))
 
@@ -181,7 +184,7 @@ def _scaled_source(f: Form) -> str:
 
 
 def _scales(m: Primitives, scale: Value | None) -> tuple[Value, ...]:
-    """The scales of the upper and the lower value; 1 where none is given."""
+    """The scales of the upper and the lower value, 1 by default."""
     return unpack(m, "ue8m0", m.const(16, 0x7F7F) if scale is None else scale)
 
 
@@ -204,7 +207,7 @@ def _scales(m: Primitives, scale: Value | None) -> tuple[Value, ...]:
     **FIXED,
 )
 def narrow_to_bf16(m: Primitives, f: Form, a: Value, scale: Value | None = None) -> Value:
-    """A pair to a pair of bf16, each times its scale: a product of four to eight bits, in f32."""
+    """A pair to a pair of bf16, each times its scale. The f32 product has four to eight bits."""
     source = element(f.A)
     wide = []
     for code, factor in zip(unpack(m, source, a), _scales(m, scale), strict=True):
@@ -220,8 +223,8 @@ def _from_s2f6(m: Primitives, code: Value) -> Value:
 
 
 def _fixed_operands(f: Form) -> str:
-    given = "a:f32, b:f32" if f.A == "f32" else "a:A"
-    return f"d:b16 = {given}" + (", scale:ue8m0x2" if f.scaled else "")
+    sources = "a:f32, b:f32" if f.A == "f32" else "a:A"
+    return f"d:b16 = {sources}" + (", scale:ue8m0x2" if f.scaled else "")
 
 
 @row(
@@ -236,7 +239,7 @@ def _fixed_operands(f: Form) -> str:
 def to_s2f6(m: Primitives, f: Form, a: Value, *more: Value) -> Value:
     """Two f32 or a pair of bf16, each divided by its scale, to signed numbers of 64ths.
 
-    They clamp to −128 … 127; a NaN (and whatever has a scale that is one) becomes 127.
+    They clamp to −128 … 127; a NaN, or a value whose scale is a NaN, becomes 127.
     """
     scale = more[-1] if f.scaled else None
     pair = (a, more[0]) if f.A == "f32" else unpack(m, "bf16", a)

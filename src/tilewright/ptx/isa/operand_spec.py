@@ -22,8 +22,8 @@ _UNTYPED = {"imm", "label", "symbol", "any"}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The values that an immediate may have, as the rows write them: ``1 -1``, ``0..31``, ``0..``,
-    ``24..256:8``; empty where none will do.
+    """The allowed values of an immediate, in the notation of the rows: ``1 -1``, ``0..31``,
+    ``0..``, ``24..256:8``; empty if no immediate is allowed.
     """
 
     text: str
@@ -52,8 +52,8 @@ class Allowed:
 class OperandSpec:
     """One operand of a form: ``type`` a PTX type's name, ``count`` a vector's length or 0.
 
-    ``allowed`` are the values that an immediate may have, for each element of a vector; empty
-    where any will do.
+    ``allowed`` are the allowed values of an immediate, for each element of a vector; empty if every
+    value is allowed.
     """
 
     name: str
@@ -65,7 +65,7 @@ class OperandSpec:
     dest: bool = False
     second: bool = False  # the q of p|q
     allowed: tuple[Allowed, ...] = ()
-    read_write: bool = False  # a destination that is read too
+    read_write: bool = False  # a destination that is also read
     needs: tuple[str, str] | None = None  # PTX version and target, beyond the form's
     braces: bool = False  # a scalar that may also be written {x}
     selector: str = ""  # which selectors may follow it (``selectors.SELECTORS``)

@@ -13,7 +13,7 @@ the destinations.
 
 Syntax: ``.word`` is fixed, ``.{slot}`` is one of the slot's choices, ``[.word]`` and ``[.{slot}]``
 are optional. The row's order of modifiers is the canonical one. As ptxas does, ``form`` also
-accepts another order where no row has the order written (``ld.global.relaxed.gpu.u32``). Slots
+accepts another order if no row has the given order (``ld.global.relaxed.gpu.u32``). Slots
 named in capitals keep their order: types among types, the state space ``DST`` before ``SRC``,
 ``FIRST`` before ``SECOND``. ``leading`` is the number of slots that belong to the instruction's
 name and come first (``mbarrier.arrive.expect_tx``: 2).
@@ -38,7 +38,7 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     -a:T.part   register that may be negated, with one of the ``SELECTORS`` of that name
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (threads execute it
-together; with ``whole``, all 32: ``convergence.py``), ``waits`` (is retried until a condition
+together; with ``whole``, all 32: ``convergence.py``), ``waits`` (it is retried until a condition
 holds), ``memory`` (with ``reads`` it only reads; otherwise it writes at every address but ``src``,
 or through a map that is the first operand), ``async``; ``discard``: the result may be ``_``;
 ``relaxed``: registers may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector
@@ -55,7 +55,7 @@ The requirements of a form (lowest PTX version, lowest target) are the maximum o
 of what ``needs`` gives for each modifier chosen. Alternatives are written ``("8.7",
 "sm_100a|sm_120a")``, or with a version each, ``("8.6|8.8", "sm_100a|sm_100f")``: any one suffices.
 
-Where another table lists the forms (the matrix instructions), a ``listed`` row stands for it: its
+If another table lists the forms (the matrix instructions), a ``listed`` row represents it: its
 forms carry the table's ``entry``.
 """
 
@@ -91,7 +91,7 @@ class ModifierSlot:
 
     @property
     def kind(self) -> str:
-        """The kind of slots among which it keeps its order: ``space``, ``priority``, ``type`` or
+        """The kind of slots whose relative order is fixed: ``space``, ``priority``, ``type`` or
         none.
         """
         return _ORDERED.get(self.name, "type" if self.name.isupper() else "")
@@ -190,7 +190,7 @@ def _match(slots: tuple[ModifierSlot, ...], words: tuple[str, ...]) -> dict[str,
 def _match_any(
     slots: tuple[ModifierSlot, ...], words: tuple[str, ...], leading: int
 ) -> dict[str, str] | None:
-    """Match in any order, but the ``leading`` slots come first, and slots of one kind in order."""
+    """Match in any order, but the ``leading`` slots first, and slots of one kind in order."""
     if leading:
         slot, others = slots[0], slots[1:]
         if not words or words[0] not in slot.choices:

@@ -1,7 +1,8 @@
-"""Selectors: which bytes or halves of a register a video instruction takes or writes.
+"""Selectors: which bytes or halves of a register a video instruction reads or writes.
 
-They follow operands (``%r1.b3``); a sign may precede them (``-%r1``). ``with_selectors`` passes
-both to the meaning as choices of the form, by the names in the manual: ``f.asel``, ``f.aneg``.
+A selector follows an operand (``%r1.b3``); a sign may precede the operand (``-%r1``).
+``with_selectors`` passes both to the meaning as choices of the form, under the manual's names:
+``f.asel``, ``f.aneg``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ..tree import Negated, Operand, Selected
 from .operand_spec import OperandSpec
 from .row import Form
 
-#: By the word in a row: one part of a register; two halves or four bytes of two registers, the
-#: highest first (ptxas takes ``.b1024`` for something else); the halves or bytes that are written.
+#: Selectors by the word in a row: one part of a register; two halves or four bytes of two
+#: registers, the highest first (ptxas interprets ``.b1024`` differently); halves or bytes to write.
 SELECTORS = {
     "part": tuple("b0 b1 b2 b3 h0 h1".split()),
     "halves": tuple(f"h{a}{b}" for a in range(4) for b in range(4)),
@@ -31,12 +32,12 @@ SELECTOR_DESCRIPTIONS = {
     "halves": ".h and two digits of 0 to 3",
     "bytes": ".b and four digits of 0 to 7, but not .b1024",
     "mask2": ".h0, .h1 or .h10",
-    "mask4": ".b and some of the digits 3210 in this order",
+    "mask4": ".b and one to four of the digits 3210, in this order",
 }
 
 
 def with_selectors(f: Form, specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Form:
-    """The form with what stands at these operands: ``asel`` ``b3``, ``aneg`` ``-``."""
+    """The form with the operands' selectors and signs as choices (``asel``: b3, ``aneg``: -)."""
     if not f.takes_selectors:
         return f
     return replace(f, chosen={**f.chosen, **dict(_marks(specs, operands))})

@@ -1,9 +1,9 @@
-"""``cvt.rs``: rounded up or down as random bits say, the same for the same bits.
+"""``cvt.rs``: stochastic rounding, up or down depending on random bits that are an operand.
 
-A value is cut off, toward zero; random bits are added to the highest bits that are cut off, and a
-carry steps the result away from zero. Published, not verified: no GPU here runs it. The manual
-leaves open how two values share a field of random bits; that the first reads it backwards, and that
-bits below the field don't count, is what others measured on a B200 (mlc-ai/TIRx-harness).
+A value is truncated toward zero. The random bits are added to the highest truncated bits, and a
+carry moves the result away from zero. Published, not verified: no GPU here runs it. The manual does
+not define how two values share a field of random bits. According to measurements on a B200
+(mlc-ai/TIRx-harness), the first reads it in reverse order, and bits below the field are ignored.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STOCHASTIC: Options = {"ptx": "8.7", "target": "sm_100a|sm_103a"}
     **STOCHASTIC,
 )
 def to_pair_random(m: Primitives, f: Form, a: Value, b: Value, rbits: Value) -> Value:
-    """Two f32 to a pair of f16 or bf16, each with the 13 or 16 lowest bits of its half of
-    ``rbits``.
+    """Two f32 to a pair of f16 or bf16. Each uses the 13 (f16) or 16 (bf16) lowest bits of its half
+    of ``rbits``.
     """
     dest = element(f.D)
     count = 13 if dest == "f16" else 16
@@ -45,9 +45,9 @@ def to_pair_random(m: Primitives, f: Form, a: Value, b: Value, rbits: Value) -> 
     **STOCHASTIC,
 )
 def to_four_random(m: Primitives, f: Form, a: tuple[Value, ...], rbits: Value) -> Value:
-    """Four f32 to fp8, fp6 or fp4. Two share 16 random bits, the first reading them backwards.
+    """Four f32 to fp8, fp6 or fp4. Two share 16 random bits; the first reads them in reverse order.
 
-    The first two have the upper half of ``rbits``, or for e2m1 the upper byte of each half.
+    The first two use the upper half of ``rbits``, or for e2m1 the upper byte of each half.
     """
     dest = element(f.D)
     first, second = unpack(m, "f16", rbits)
@@ -59,10 +59,10 @@ def to_four_random(m: Primitives, f: Form, a: tuple[Value, ...], rbits: Value) -
 
 
 def _random(m: Primitives, f: Form, dest: str, a: Value, random: Value, count: int) -> Value:
-    """One f32 to ``dest``: cut off, but away from zero where ``count`` random bits, added to the
-    highest bits that are cut off, carry.
+    """One f32 to ``dest``: truncated, or rounded away from zero if the sum of ``count`` random bits
+    and the highest truncated bits carries.
 
-    The code of a magnitude (exponent and mantissa fields) runs on past the largest finite one.
+    The code of a magnitude (exponent and mantissa fields) continues past the largest finite one.
     """
     t = dtype(dest)
     a = relu(m, "f32", a) if f.relu else a
@@ -82,14 +82,14 @@ def _random_code(m: Primitives, dest: str, size: Value, random: Value, count: in
     exponent = m.select(normal, field, m.const(32, 1))
     hidden = m.select(normal, m.const(32, 1 << 23), m.const(32, 0))
     significand = m.or_(m.and_(size, m.const(32, (1 << 23) - 1)), hidden)
-    least = m.const(32, 127 + t.least)
-    shift = m.add(_excess(m, least, exponent), m.const(32, 23 - t.mantissa))
-    shift = int_min_max(m, "min", shift, m.const(32, 40), False)  # no carry reaches so far
-    spread = m.shl(m.zext(random, 64), m.sub(shift, m.const(32, count)))
-    kept = m.trunc(m.lshr(m.add(m.zext(significand, 64), spread), shift), 32)
-    return m.add(kept, m.shl(_excess(m, exponent, least), m.const(32, t.mantissa)))
+    smallest = m.const(32, 127 + t.least)
+    shift = m.add(_excess(m, smallest, exponent), m.const(32, 23 - t.mantissa))
+    shift = int_min_max(m, "min", shift, m.const(32, 40), False)  # beyond it there is no carry
+    addend = m.shl(m.zext(random, 64), m.sub(shift, m.const(32, count)))
+    rounded = m.trunc(m.lshr(m.add(m.zext(significand, 64), addend), shift), 32)
+    return m.add(rounded, m.shl(_excess(m, exponent, smallest), m.const(32, t.mantissa)))
 
 
 def _excess(m: Primitives, a: Value, b: Value) -> Value:
-    """a − b where that is positive, else 0."""
+    """max(a − b, 0) for unsigned values."""
     return m.select(m.cmp("gt", a, b), m.sub(a, b), m.const(32, 0))

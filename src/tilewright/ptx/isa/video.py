@@ -1,18 +1,18 @@
-"""Video instructions: sums, differences, extremes, shifts and products of parts of registers
-(``vadd`` … ``vset``), of two halves at once (``vadd2`` …) and of four bytes (``vadd4`` …).
+"""Video instructions: sums, differences, minima, shifts and products of bytes, halves or words
+(``vadd`` … ``vset``), and SIMD forms on two halves (``vadd2`` …) or four bytes (``vadd4`` …).
 
-Since sm_50 the hardware has but ``vabsdiff4``; ptxas writes the others out, and what it writes is
-the meaning here. It is what the manual says, but for:
+Since sm_50 the hardware has only ``vabsdiff4``; ptxas lowers the others, and its lowering defines
+the meaning here. It differs from the manual as follows:
 
-- ``d.h1`` gets the upper half of the result, not the lower.
-- ``vadd``, ``vsub``, ``vabsdiff``, ``vmin`` and ``vmax`` saturate a part of ``d`` to the smaller of
-  the limit and the result as an unsigned number: what is negative becomes the limit. All of a u32
-  they saturate at 0 alone.
-- Shifts saturate to all 32 bits, parts or not.
-- ``.min`` and ``.max`` take the results of ``vadd`` and ``vsub``, and what shifts saturated, as 32
-  bits, signed, and other results as 64 bits, not 34. They compare u32 as unsigned 64 bits.
-- ``vset`` takes ``c`` for them as it does ``a``, not as u32.
-- ``vmad`` takes its factors and ``c`` as s32 if they are whole registers, whatever their types.
+- ``d.h1`` receives the upper half of the result, not the lower.
+- ``vadd``, ``vsub``, ``vabsdiff``, ``vmin`` and ``vmax`` saturate a part of ``d`` to the unsigned
+  minimum of the limit and the result: a negative result becomes the limit. A whole u32 register is
+  saturated only at 0.
+- Shifts saturate to 32 bits, also for a part of ``d``.
+- ``.min`` and ``.max`` read the results of ``vadd`` and ``vsub``, and saturated results of shifts,
+  as signed 32-bit numbers, other results as 64 bits, not 34. For u32 they compare unsigned 64 bits.
+- For these, ``vset`` reads ``c`` with the type of ``a``, not as u32.
+- ``vmad`` reads whole-register factors and ``c`` as s32, whatever their types.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMPARISONS = "eq ne lt le gt ge"
 
 
 def _one(f: Form) -> str:
-    """Operands: ``c`` for a second operation, or for the rest of the result."""
+    """Operands: ``c`` is the operand of a second operation, or is merged with the result."""
     second = "d:D{} = a:A.part, b:B.part, c:D"
     if f.op:
         return second.format("")
@@ -57,7 +57,7 @@ def _width(selector: str) -> int:
 
 
 def _clamp(m: Primitives, a: Value, type_: str, width: int) -> Value:
-    """To the range of a signed or unsigned number of ``width`` bits."""
+    """Clamp to the range of a signed or unsigned number of ``width`` bits."""
     low, high = (-1 << width - 1, (1 << width - 1) - 1) if signed(type_) else (0, (1 << width) - 1)
     at_least = int_min_max(m, "max", a, m.const(m.width(a), low), True)
     return int_min_max(m, "min", at_least, m.const(m.width(a), high), True)
@@ -69,19 +69,20 @@ def _low(m: Primitives, wide: Value) -> Value:
 
 
 def _ended(m: Primitives, f: Form, type_: str, wide: Value, c: Value) -> Value:
-    """The second operation, or the result put in its place in ``c``."""
+    """The second operation, or the result merged into ``c``."""
     if f.op == "add":
         return m.add(m.trunc(wide, 32), c)
     if f.op:
         wide = int_min_max(m, f.op, wide, _part(m, type_, c, ""), signed(type_))
-    made = m.trunc(wide, 32)
-    return _placed(m, f.dsel, made, c) if f.dsel else made
+    result = m.trunc(wide, 32)
+    return _merged(m, f.dsel, result, c) if f.dsel else result
 
 
-def _placed(m: Primitives, place: str, made: Value, c: Value) -> Value:
-    width, index = _width(place), int(place[1])
+def _merged(m: Primitives, selector: str, result: Value, c: Value) -> Value:
+    """``c`` with the selected part replaced by the result."""
+    width, index = _width(selector), int(selector[1])
     parts = list(m.split(c, width))
-    parts[index] = m.split(made, width)[index if place == "h1" else 0]
+    parts[index] = m.split(result, width)[index if selector == "h1" else 0]
     return m.join(*parts)
 
 
@@ -102,7 +103,7 @@ def _magnitude(m: Primitives, a: Value) -> Value:
 
 
 def _average(m: Primitives, total: Value) -> Value:
-    """Half of it; a half left over is rounded up, of a negative sum down."""
+    """Half of the sum; ties round up, or down for a negative sum."""
     up = m.add(total, m.const(m.width(total), 1))
     return m.ashr(m.select(negative(m, total), total, up), m.const(32, 1))
 
@@ -116,8 +117,8 @@ ARITHMETIC: Options = {"op": "add min max", **TYPES, **FERMI}
 @row("vmin.{D}.{A}.{B}[.sat][.{op}]", _one, **ARITHMETIC)
 @row("vmax.{D}.{A}.{B}[.sat][.{op}]", _one, **ARITHMETIC)
 def arithmetic(m: Primitives, f: Form, a: Value, b: Value, c: Value = None) -> Value:
-    """Sum, difference or extreme of two parts, saturated; then one more operation, with ``c``, or
-    the result takes the place of a part of ``c``.
+    """Sum, difference, minimum or maximum of two parts, saturated; then a second operation with
+    ``c``, or the result replaces a part of ``c``.
     """
     a, b = _part(m, f.A, a, f.asel), _part(m, f.B, b, f.bsel)
     wide = OPERATIONS[f.mnemonic](m, a, b)
@@ -147,7 +148,7 @@ SHIFTS: Options = {"mode": "clamp wrap", "op": "add min max", "D": WORDS, "A": W
 @row("vshl.{D}.{A}.u32[.sat].{mode}[.{op}]", _shift, **SHIFTS)
 @row("vshr.{D}.{A}.u32[.sat].{mode}[.{op}]", _shift, **SHIFTS)
 def shift(m: Primitives, f: Form, a: Value, b: Value, c: Value = None) -> Value:
-    """``a`` shifted left or right by ``b``: at most by 32, or modulo 32; then as ``vadd``."""
+    """``a`` shifted left or right by ``b``, clamped to 32 or modulo 32; then as ``vadd``."""
     n = m.trunc(_part(m, "u32", b, f.bsel), 32)
     n = _count(m, f, n)
     wide = (m.shl if f.mnemonic == "vshl" else m.ashr)(_part(m, f.A, a, f.asel), n)
@@ -173,16 +174,16 @@ def _count(m: Primitives, f: Form, n: Value) -> Value:
     **FERMI,
 )
 def vset(m: Primitives, f: Form, a: Value, b: Value, c: Value = None) -> Value:
-    """1 where two parts compare so, else 0; then as ``vadd``."""
+    """1 where the comparison of two parts holds, else 0; then as ``vadd``."""
     a, b = _part(m, f.A, a, f.asel), _part(m, f.B, b, f.bsel)
     return _ended(m, f, f.A, m.zext(m.cmp(f.cmp, a, b, True), 64), c)
 
 
 def _signs(f: Form) -> str:
-    """Why the signs of ``vmad``'s operands don't go together, or nothing."""
+    """Why the signs of ``vmad``'s operands can't be combined, or an empty string."""
     product = f.aneg != f.bneg
     if f.po and (product or f.cneg):
-        return f"{f.opcode} goes with no negated product and no negated c"
+        return f"{f.opcode} can't be combined with a negated product or a negated c"
     return "either the product or c can be negated, not both" if product and f.cneg else ""
 
 
@@ -195,8 +196,8 @@ def _signs(f: Form) -> str:
     **FERMI,
 )
 def vmad(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """The product of two parts, or its negative, plus or minus ``c`` (``.po``: and 1), shifted
-    right; signed if any of the two is or anything was negated, and so saturated.
+    """The product of two parts, or its negative, plus or minus ``c`` (``.po``: plus 1), shifted
+    right. It is signed, and saturated as such, if a factor is signed or anything is negated.
     """
     a, b = (_low(m, part) for part in (_part(m, f.A, a, f.asel), _part(m, f.B, b, f.bsel)))
     zero, product, c = m.const(64, 0), m.mul(a, b), m.sext(c, 64)
@@ -222,7 +223,7 @@ def _quads(f: Form) -> str:
 
 
 def _lanes(m: Primitives, f: Form, a: Value, b: Value) -> tuple[list[Value], list[Value]]:
-    """The halves or bytes to be worked on, the lowest first, in 32 bits."""
+    """The selected halves or bytes of ``a`` and ``b``, the lowest first, extended to 32 bits."""
     width = 32 // int(f.mnemonic[-1])
     both, digits = m.split(a, width) + m.split(b, width), "76543210"[-64 // width :]
     half = len(digits) // 2
@@ -235,23 +236,23 @@ def _lanes(m: Primitives, f: Form, a: Value, b: Value) -> tuple[list[Value], lis
     return chosen(f.A, first), chosen(f.B, second)
 
 
-def _gathered(m: Primitives, f: Form, lanes: list[Value], c: Value) -> Value:
-    """``c`` plus the results, or with them in their places: those that the mask names."""
-    named = [not f.dsel or str(i) in f.dsel for i in range(len(lanes))]
+def _packed(m: Primitives, f: Form, lanes: list[Value], c: Value) -> Value:
+    """``c`` with the results that the mask selects, or with ``.add`` plus those results."""
+    selected = [not f.dsel or str(i) in f.dsel for i in range(len(lanes))]
     if not f.add:
         width = 32 // len(lanes)
-        parts = zip(named, lanes, m.split(c, width), strict=True)
+        parts = zip(selected, lanes, m.split(c, width), strict=True)
         return m.join(*(m.trunc(x, width) if use else old for use, x, old in parts))
-    for use, x in zip(named, lanes, strict=True):
+    for use, x in zip(selected, lanes, strict=True):
         c = m.add(c, x) if use else c
     return c
 
 
-def _either(f: Form) -> str:
-    return ".sat goes without .add" if f.sat and f.add else ""
+def _sat_or_add(f: Form) -> str:
+    return ".sat and .add exclude each other" if f.sat and f.add else ""
 
 
-SIMD: Options = {"constraint": _either, **TYPES, **KEPLER}
+SIMD: Options = {"constraint": _sat_or_add, **TYPES, **KEPLER}
 
 
 @row("vadd2.{D}.{A}.{B}[.sat][.add]", _pairs, **SIMD)
@@ -267,14 +268,14 @@ SIMD: Options = {"constraint": _either, **TYPES, **KEPLER}
 @row("vmin4.{D}.{A}.{B}[.sat][.add]", _quads, **SIMD)
 @row("vmax4.{D}.{A}.{B}[.sat][.add]", _quads, **SIMD)
 def arithmetic_simd(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """Sums, differences, averages or extremes of halves or bytes, saturated, in their places in
-    ``c``; with ``.add``, ``c`` plus them all.
+    """Sums, differences, averages, minima or maxima of halves or bytes, saturated; they replace the
+    parts of ``c``, or with ``.add`` are added to ``c``.
     """
     operation = OPERATIONS[f.mnemonic[:-1]]
-    made = [operation(m, x, y) for x, y in zip(*_lanes(m, f, a, b), strict=True)]
+    results = [operation(m, x, y) for x, y in zip(*_lanes(m, f, a, b), strict=True)]
     if f.sat:
-        made = [_clamp(m, x, f.D, 32 // len(made)) for x in made]
-    return _gathered(m, f, made, c)
+        results = [_clamp(m, x, f.D, 32 // len(results)) for x in results]
+    return _packed(m, f, results, c)
 
 
 def _pairs_compared(f: Form) -> str:
@@ -291,6 +292,6 @@ SETS: Options = {"A": WORDS, "B": WORDS, "cmp": COMPARISONS, **KEPLER}
 @row("vset2.{A}.{B}.{cmp}[.add]", _pairs_compared, **SETS)
 @row("vset4.{A}.{B}.{cmp}[.add]", _quads_compared, **SETS)
 def vset_simd(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """1 for each two halves or bytes that compare so, else 0; then as ``vadd2``."""
+    """1 for each pair of halves or bytes whose comparison holds, else 0; then as ``vadd2``."""
     pairs = zip(*_lanes(m, f, a, b), strict=True)
-    return _gathered(m, f, [m.zext(m.cmp(f.cmp, x, y, True), 32) for x, y in pairs], c)
+    return _packed(m, f, [m.zext(m.cmp(f.cmp, x, y, True), 32) for x, y in pairs], c)

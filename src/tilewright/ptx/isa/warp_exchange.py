@@ -1,4 +1,4 @@
-"""Among the lanes of a warp: ``shfl``, ``vote``, ``match``, ``redux``, ``elect``.
+"""Exchange between the lanes of a warp: ``shfl``, ``vote``, ``match``, ``redux``, ``elect``.
 
 Each waits for the lanes of its member mask and then operates on those that have not exited.
 """
@@ -17,8 +17,8 @@ KEPLER: Options = {"ptx": "6.0", "target": "sm_30", "effects": "convergent"}
 
 
 def _present(m: Primitives, members: Value | None) -> Value:
-    """The mask of the members that are here: all that have not exited. Old forms have no members:
-    who runs now takes part.
+    """The mask of the members that have not exited. Forms without ``.sync`` have no member mask:
+    the active lanes take part.
     """
     return m.active() if members is None else m.and_(members, m.active())
 
@@ -36,8 +36,8 @@ def _present(m: Primitives, members: Value | None) -> Value:
 def shfl(
     m: Primitives, f: Form, a: Value, b: Value, c: Value, members: Value | None = None
 ) -> tuple[Value, Value]:
-    """``a`` of another lane of the segment; ``p`` says whether that lane was in range, else it is
-    one's own.
+    """``a`` of another lane of the segment, or the lane's own ``a`` if that lane is out of range;
+    ``p``: whether it is in range.
     """
     lane, five = m.lane(), m.const(32, 31)
     segment = m.and_(m.lshr(c, m.const(32, 8)), five)
@@ -66,13 +66,13 @@ def shfl(
     removed=OLD,
 )
 def vote(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Value:
-    """Does the predicate hold in all, in any, or equally in all the members?"""
-    here, zero = _present(m, members), m.const(32, 0)
-    holds = m.and_(m.ballot(a), here)
-    some, all_ = m.cmp("ne", holds, zero), m.cmp("eq", holds, here)
+    """Whether the predicate holds in all members, in any, or is the same in all of them."""
+    present, zero = _present(m, members), m.const(32, 0)
+    holds = m.and_(m.ballot(a), present)
+    any_, all_ = m.cmp("ne", holds, zero), m.cmp("eq", holds, present)
     if f.mode == "any":
-        return some
-    return all_ if f.mode == "all" else m.or_(all_, m.not_(some))
+        return any_
+    return all_ if f.mode == "all" else m.or_(all_, m.not_(any_))
 
 
 @row("vote.sync.ballot.b32", "d:b32 = a:pred, members:b32", **KEPLER)
@@ -84,7 +84,7 @@ def ballot(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Va
 
 @row("activemask.b32", "d:b32 =", ptx="6.2", target="sm_30")
 def activemask(m: Primitives, f: Form) -> Value:
-    """The lanes that run this instruction."""
+    """The lanes that execute this instruction."""
     return m.active()
 
 
@@ -96,27 +96,28 @@ def match_any(m: Primitives, f: Form, a: Value, members: Value) -> Value:
 
 @row("match.all.sync.{T}", "d:b32|p:pred? = a:T, members:b32", T="b32 b64", **VOLTA)
 def match_all(m: Primitives, f: Form, a: Value, members: Value) -> tuple[Value, Value]:
-    """The members' mask where ``a`` is equal in all of them, else 0; ``p`` says which."""
-    here = _present(m, members)
-    same = m.cmp("eq", _equals(m, a, here), here)
-    return m.select(same, here, m.const(32, 0)), same
+    """The member mask if ``a`` is equal in all members, else 0; ``p``: whether it is equal."""
+    present = _present(m, members)
+    same = m.cmp("eq", _equals(m, a, present), present)
+    return m.select(same, present, m.const(32, 0)), same
 
 
-def _equals(m: Primitives, a: Value, here: Value) -> Value:
-    found = m.const(32, 0)
+def _equals(m: Primitives, a: Value, present: Value) -> Value:
+    equal_lanes = m.const(32, 0)
     for lane in range(32):
         equal = m.cmp("eq", m.shuffle(a, m.const(32, lane)), a)
-        found = m.or_(found, m.select(equal, m.const(32, 1 << lane), m.const(32, 0)))
-    return m.and_(found, here)
+        bit = m.select(equal, m.const(32, 1 << lane), m.const(32, 0))
+        equal_lanes = m.or_(equal_lanes, bit)
+    return m.and_(equal_lanes, present)
 
 
 def _reduce(
-    m: Primitives, a: Value, here: Value, identity: Value, fn: Callable[[Value, Value], Value]
+    m: Primitives, a: Value, present: Value, identity: Value, fn: Callable[[Value, Value], Value]
 ) -> Value:
-    """``fn`` over ``a`` of the lanes in ``here``, in order of lane."""
+    """``fn`` over ``a`` of the lanes in ``present``, in order of lane."""
     total = identity
     for lane in range(32):
-        is_in = m.cmp("ne", m.and_(here, m.const(32, 1 << lane)), m.const(32, 0))
+        is_in = m.cmp("ne", m.and_(present, m.const(32, 1 << lane)), m.const(32, 0))
         total = fn(total, m.select(is_in, m.shuffle(a, m.const(32, lane)), identity))
     return total
 
@@ -127,15 +128,15 @@ REDUX: Options = {"ptx": "7.0", "target": "sm_80", "effects": "convergent"}
 @row("redux.sync.{op}.{T}", "d:T = a:T, members:b32", op="add min max", T="u32 s32", **REDUX)
 @row("redux.sync.{op}.{T}", "d:T = a:T, members:b32", op="and or xor", T="b32", **REDUX)
 def redux(m: Primitives, f: Form, a: Value, members: Value) -> Value:
-    """Sum (wrapping), extreme or bitwise combination of the members' ``a``."""
-    here, is_signed = _present(m, members), signed(f.T)
+    """Sum (wrapping), minimum, maximum or bitwise combination of the members' ``a``."""
+    present, is_signed = _present(m, members), signed(f.T)
     largest = (1 << 31) - 1 if is_signed else ALL_ONES
     smallest = -(1 << 31) if is_signed else 0
     identity = {"min": largest, "max": smallest, "and": ALL_ONES}.get(f.op, 0)
     fn = {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}.get(
         f.op, lambda x, y: int_min_max(m, f.op, x, y, is_signed)
     )
-    return _reduce(m, a, here, m.const(32, identity), fn)
+    return _reduce(m, a, present, m.const(32, identity), fn)
 
 
 @row(
@@ -147,20 +148,22 @@ def redux(m: Primitives, f: Form, a: Value, members: Value) -> Value:
     effects="convergent",
 )
 def redux_f32(m: Primitives, f: Form, a: Value, members: Value) -> Value:
-    """Smallest or largest; NaNs count only with ``.NaN``, or where there is nothing else."""
-    here = _present(m, members)
+    """Minimum or maximum. NaNs are ignored without ``.NaN``, unless all values are NaNs."""
+    present = _present(m, members)
     a = magnitude(m, "f32", a) if f.abs else a
     nans = m.ballot(m.fcmp("f32", "nan", a, a))
-    numbers = m.and_(here, m.not_(nans))
+    numbers = m.and_(present, m.not_(nans))
     identity = m.const(32, FORMATS["f32"].infinity | (1 << 31 if f.op == "max" else 0))
     best = _reduce(m, a, numbers, identity, lambda x, y: float_min_max(m, "f32", f.op, x, y))
-    lost = numbers if not f.NaN else m.select(m.cmp("eq", numbers, here), here, m.const(32, 0))
+    lost = (
+        numbers if not f.NaN else m.select(m.cmp("eq", numbers, present), present, m.const(32, 0))
+    )
     return m.select(m.cmp("eq", lost, m.const(32, 0)), m.const(32, FORMATS["f32"].nan), best)
 
 
 @row("elect.sync", "d:u32|p:pred = members:u32", ptx="8.0", target="sm_90", effects="convergent")
 def elect(m: Primitives, f: Form, members: Value) -> tuple[Value, Value]:
-    """The lowest member's lane; ``p`` holds there alone."""
-    here = _present(m, members)
-    leader = m.clz(m.brev(here))
+    """The lane of the lowest member; ``p`` is true only there."""
+    present = _present(m, members)
+    leader = m.clz(m.brev(present))
     return leader, m.cmp("eq", m.lane(), leader)

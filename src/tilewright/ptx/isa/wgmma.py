@@ -53,9 +53,9 @@ def mma_async(
     that the operand in shared memory is MN-major.
     """
     i: mma.MmaInstruction = f.entry
-    given = list(more)
-    metadata = (given.pop(0), given.pop(0)) if i.sparse else None
-    scale_d, *immediates = given
+    operands = list(more)
+    metadata = (operands.pop(0), operands.pop(0)) if i.sparse else None
+    scale_d, *immediates = operands
     signs, trans = immediates[:2], immediates[2:]
     return m.wgmma(
         i, d, a, b_desc, scale_d,
