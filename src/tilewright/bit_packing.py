@@ -14,32 +14,32 @@ Array = npt.NDArray[Any]
 
 
 def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) -> Array:
-    """Values' bits, one an element, into words, the first in the lowest bits.
+    """Pack the bits of values into words, the first value in the lowest bits.
 
-    (…, n) → (…, n * bits / word's bits). Raises DtypeError where they don't fill whole words.
+    (…, n) → (…, n * bits / word's bits). Raises DtypeError if the values don't fill whole words.
     """
-    t, codes, made = dtype(t), np.asarray(codes), _word(word)
+    t, codes, word_type = dtype(t), np.asarray(codes), _word(word)
     if not codes.ndim or (codes.dtype.kind not in "iub" and codes.size):
         raise DtypeError(f"pack takes an array of integers, got {codes.dtype} of {codes.shape}")
-    count, size = codes.shape[-1], 8 * made.itemsize
+    count, size = codes.shape[-1], 8 * word_type.itemsize
     if count * t.bits % size:
         raise DtypeError(f"{count} values of {t.name} do not fill words of {size} bits")
     if t.bits in (8, 16, 32, 64):
-        return np.ascontiguousarray(codes.astype(t.storage)).view(made)
+        return np.ascontiguousarray(codes.astype(t.storage)).view(word_type)
     single = codes[..., None].astype(np.uint8) >> np.arange(t.bits, dtype=np.uint8) & 1
     flat = single.reshape(*codes.shape[:-1], count * t.bits)
-    return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(made)
+    return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(word_type)
 
 
-def _word(given: npt.DTypeLike) -> np.dtype[Any]:
+def _word(word: npt.DTypeLike) -> np.dtype[Any]:
     try:
-        return np.dtype(given)
+        return np.dtype(word)
     except (TypeError, ValueError) as error:
-        raise DtypeError(f"a word must be a type of NumPy, got {given!r:.60}") from error
+        raise DtypeError(f"a word must be a NumPy dtype, got {word!r:.60}") from error
 
 
 def unpack(t: str | DType, words: npt.ArrayLike) -> Array:
-    """The inverse of ``pack``: words into values' bits, one an element."""
+    """The inverse of ``pack``: the bits of each value as an element."""
     t, words = dtype(t), np.ascontiguousarray(words)
     if words.dtype.kind in "OUS":
         raise DtypeError(f"unpack takes an array of words, got {words.dtype}")

@@ -27,14 +27,14 @@ from .errors import warn
 from .trusted_directory import Directory, is_abandoned, open_directory
 
 LIMIT = 1 << 30  # bytes
-OFF = ("off", "0", "no", "false")  # what an environment variable says
+OFF = ("off", "0", "no", "false")  # values of the environment variable that disable the cache
 _MAGIC = b"tilewright cache 1\n"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = 32
-_TRIM_TO = 0.8  # of the limit: trimming reads the whole folder, so let it be rare
+_TRIM_TO = 0.8  # of the limit: trimming reads the whole folder, so it should be rare
 _TRIM_AFTER = 0.1  # of the limit, written by one process
-_TRIMMED = ".trimmed"  # its time is that of the last trimming
-_FRESH = 3600.0  # seconds for which a use is not written down again, nor a strange file deleted
+_TRIMMED = ".trimmed"  # its modification time is that of the last trimming
+_FRESH = 3600.0  # seconds before a use is recorded again, or an abandoned file is deleted
 _KIND = re.compile(r"[a-z0-9_-]+")
 
 
@@ -53,17 +53,17 @@ class CacheInfo:
 
 
 def default_path() -> Path | None:
-    """Where the cache lives: see ``Cache``. None where it is off or there is no home folder."""
+    """The path of the cache, see ``Cache``; None if it is off or there is no home folder."""
     if os.environ.get("TILEWRIGHT_CACHE", "").lower() in OFF:
         return None
-    if given := os.environ.get("TILEWRIGHT_CACHE_DIR"):
-        return Path(given)
+    if path := os.environ.get("TILEWRIGHT_CACHE_DIR"):
+        return Path(path)
     return home("XDG_CACHE_HOME", ".cache")
 
 
 def home(variable: str, usual: str) -> Path | None:
-    """Our folder in the one that a variable of the XDG specification names, or in the user's usual
-    one; None where there is no home folder.
+    """``tilewright`` in the folder that a variable of the XDG specification names, by default
+    ``usual`` in the home folder; None if there is no home folder.
     """
     xdg = os.environ.get(variable, "")
     if os.path.isabs(xdg):  # the specification ignores a relative one
@@ -75,10 +75,10 @@ def home(variable: str, usual: str) -> Path | None:
 
 
 class Cache:
-    """Bytes by (kind, key), kept below ``limit`` bytes by dropping what was longest unused.
+    """Bytes by (kind, key); the least recently used entries are deleted above ``limit`` bytes.
 
-    ``path`` is, where not given, ``$TILEWRIGHT_CACHE_DIR``, ``$XDG_CACHE_HOME/tilewright`` or
-    ``~/.cache/tilewright``; ``TILEWRIGHT_CACHE=off`` keeps nothing. All threads may share one.
+    ``path`` defaults to ``$TILEWRIGHT_CACHE_DIR``, ``$XDG_CACHE_HOME/tilewright`` or
+    ``~/.cache/tilewright``; ``TILEWRIGHT_CACHE=off`` disables the cache. A Cache is thread-safe.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
@@ -87,7 +87,7 @@ class Cache:
         self._root = root / "v1" if root is not None else None
         self._open: Directory | None = None
         self._may_write = True
-        self._written = 0  # bytes since the last look at the whole folder
+        self._written = 0  # bytes since the folder's size was last computed
         self._lock = threading.Lock()
         self._making: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 
@@ -98,7 +98,7 @@ class Cache:
         folder = self._folder()
         if folder is None:
             return None
-        first, name = _place(kind, key)
+        first, name = _location(kind, key)
         try:
             with folder.sub(kind) as level, level.sub(first) as last:
                 data = last.read(name, _FRESH)
@@ -115,11 +115,11 @@ class Cache:
         if folder is None or not self._may_write:
             return
         data = _seal(value, kind, key)
-        first, name = _place(kind, key)
+        first, name = _location(kind, key)
         try:
             try:
                 _write(folder, kind, first, name, data)
-            except FileNotFoundError:  # somebody has deleted the folder
+            except FileNotFoundError:  # the folder has been deleted
                 folder = self._reopened()
                 if folder is not None:
                     _write(folder, kind, first, name, data)
@@ -153,16 +153,16 @@ class Cache:
             entry.remove()
 
     def info(self) -> CacheInfo:
-        """Path (None: there is no cache), number of entries, bytes and limit."""
+        """Path (None without a cache), number of entries, bytes and limit."""
         folder = self._folder()
         sizes = [e.size for e in _entries(folder)] if folder is not None else []
         path = self._root.parent if folder is not None and self._root is not None else None
         return CacheInfo(path, len(sizes), sum(sizes), self.limit)
 
-    # --- care
+    # --- maintenance
 
     def _folder(self) -> Directory | None:
-        """The entries' folder, opened on first use; None where there is no cache."""
+        """The entries' folder, opened on first use; None without a cache."""
         if self._open is None and self._root is not None:
             with self._lock:
                 self._open_root()
@@ -177,7 +177,7 @@ class Cache:
                 self._give_up(f"no cache: {error}")
 
     def _reopened(self) -> Directory | None:
-        """A new folder for a deleted one (whose descriptor other threads may use)."""
+        """Create a deleted folder again (other threads may still use the old descriptor)."""
         with self._lock:
             self._open = None
         return self._folder()
@@ -186,12 +186,12 @@ class Cache:
         """Disable writing, with one warning."""
         if self._may_write:
             self._may_write = False
-            hint = "compiling each time; TILEWRIGHT_CACHE_DIR chooses another place"
+            hint = "compiling each time; set TILEWRIGHT_CACHE_DIR to another folder"
             warn(f"{why} ({hint})", CacheWarning)
 
     def _grown(self, folder: Directory, size: int) -> None:
-        """Keep the folder below its limit: look at all of it once an hour, and where this process
-        alone has written much.
+        """Trim the folder to its limit once an hour, and after this process has written a tenth of
+        the limit.
         """
         with self._lock:
             first = self._written == 0
@@ -211,7 +211,7 @@ def store() -> Cache:
 
 
 class _Turn:
-    """Whoever holds ``lock`` makes the value; the others find it made."""
+    """The thread that holds ``lock`` creates the value; the others wait for it."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -228,25 +228,25 @@ def _name(kind: str, key: bytes | str) -> str:
     return _DIGEST(data).hexdigest()
 
 
-def _place(kind: str, key: bytes | str) -> tuple[str, str]:
-    """The folder within the kind's, and the name of the file."""
+def _location(kind: str, key: bytes | str) -> tuple[str, str]:
+    """The subfolder in the kind's folder, and the file name."""
     name = _name(kind, key)
     return name[:2], name[2:]
 
 
-def _sum(value: bytes, kind: str, key: bytes | str) -> bytes:
+def _checksum(value: bytes, kind: str, key: bytes | str) -> bytes:
     return _DIGEST(f"{kind}/{_name(kind, key)}/".encode() + value).digest()
 
 
 def _seal(value: bytes, kind: str, key: bytes | str) -> bytes:
-    return _MAGIC + _sum(value, kind, key) + value
+    return _MAGIC + _checksum(value, kind, key) + value
 
 
 def _unsealed(data: bytes, kind: str, key: bytes | str) -> bytes | None:
-    """The value in a file's bytes, or None where they are not what was written for this key."""
+    """The value in a file's bytes, or None if magic number or checksum don't match."""
     start = len(_MAGIC) + _DIGEST_BYTES
     value = data[start:]
-    if data[:start] != _MAGIC + _sum(value, kind, key):
+    if data[:start] != _MAGIC + _checksum(value, kind, key):
         return None
     return value
 
@@ -264,12 +264,12 @@ class _Entry:
     """A file two levels below the folder."""
 
     folder: Directory
-    place: tuple[str, str, str]
+    path: tuple[str, str, str]
     size: int
     used: float
 
     def remove(self) -> None:
-        kind, first, name = self.place
+        kind, first, name = self.path
         try:
             with self.folder.sub(kind) as level, level.sub(first) as last:
                 last.remove(name)
@@ -278,7 +278,7 @@ class _Entry:
 
 
 def _entries(folder: Directory) -> Iterator[_Entry]:
-    """All entries, half-written ones included; what vanishes or is not ours is passed over."""
+    """All entries, also incomplete ones; skips files that are deleted meanwhile or untrusted."""
     for kind, level in _subs(folder):
         for first, last in _subs(level):
             for name, state in last:
@@ -298,14 +298,14 @@ def _subs(folder: Directory) -> Iterator[tuple[str, Directory]]:
 
 
 def _trim(folder: Directory, limit: int) -> None:
-    """Delete what killed writers left and, above the limit, what was longest unused."""
+    """Delete temporary files of killed writers and, above the limit, the least recently used."""
     entries = sorted(_entries(folder), key=lambda e: e.used, reverse=True)
     full = sum(e.size for e in entries) > limit
-    room = int(limit * _TRIM_TO) if full else limit
-    now, kept = time.time(), 0
+    target_size = int(limit * _TRIM_TO) if full else limit
+    now, size = time.time(), 0
     for entry in entries:
-        abandoned = is_abandoned(entry.place[2]) and now - entry.used > _FRESH
-        if abandoned or kept + entry.size > room:
+        abandoned = is_abandoned(entry.path[2]) and now - entry.used > _FRESH
+        if abandoned or size + entry.size > target_size:
             entry.remove()
         else:
-            kept += entry.size
+            size += entry.size

@@ -52,7 +52,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's (or ml_dtypes') type of the same numbers. DtypeError where there is none."""
+        """NumPy's (or ml_dtypes') type of the same numbers. Raises DtypeError if there is none."""
         if self.name not in _NUMPY:
             known = ", ".join(_NUMPY)
             raise DtypeError(f"NumPy has no type for {self.name}; it has {known}")
@@ -60,14 +60,14 @@ class DType:
 
     @property
     def storage(self) -> np.dtype[Any]:
-        """The unsigned NumPy type that one value's bits are kept in."""
+        """The unsigned NumPy type that stores the bits of one value."""
         if self.bits > 64:
             raise DtypeError(f"{self.name} does not fit a NumPy integer")
         return np.dtype(f"u{max(1, 1 << (self.bits - 1).bit_length() >> 3)}")
 
     @property
     def least(self) -> int:
-        """The lowest exponent of a normal number (a float's); a subnormal has it too."""
+        """The exponent of a float's smallest normal number and of its subnormals."""
         return (1 if self.subnormal else 0) - self.bias
 
     @property
@@ -144,12 +144,12 @@ _NUMPY_NAMES: dict[str, npt.DTypeLike] = {
     "ue8m0": ml_dtypes.float8_e8m0fnu,
 }
 
-_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(made) for name, made in _NUMPY_NAMES.items()}
-_FROM_NUMPY: dict[np.dtype[Any], str] = {made: name for name, made in _NUMPY.items()}
+_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(t) for name, t in _NUMPY_NAMES.items()}
+_FROM_NUMPY: dict[np.dtype[Any], str] = {t: name for name, t in _NUMPY.items()}
 
 
 def dtype(name: str | DType) -> DType:
-    """The format of a name such as ``f16``, with or without PTX's dot (a DType is itself).
+    """The format of a name such as ``f16``, with or without PTX's dot. A DType is returned as is.
 
     Raises DtypeError, listing the known names.
     """
@@ -164,16 +164,16 @@ def dtype(name: str | DType) -> DType:
     return found
 
 
-def from_numpy(given: npt.DTypeLike) -> DType:
+def from_numpy(dtype_like: npt.DTypeLike) -> DType:
     """The format of a NumPy or ml_dtypes type. Raises DtypeError, listing the known ones."""
-    named: object = given
+    argument: object = dtype_like
     try:
-        wanted = np.dtype(given)
-        name = None if named is None else _FROM_NUMPY.get(wanted)  # NumPy's None is float64
+        numpy_type = np.dtype(dtype_like)
+        name = None if argument is None else _FROM_NUMPY.get(numpy_type)  # NumPy's None is float64
     except (TypeError, ValueError) as error:
-        raise DtypeError(f"expected a NumPy dtype, got {given!r:.60}") from error
+        raise DtypeError(f"expected a NumPy dtype, got {dtype_like!r:.60}") from error
     if name is None:
         known = ", ".join(d.name for d in _FROM_NUMPY)
-        what = "None" if named is None else wanted.name
-        raise DtypeError(f"no number format for NumPy's {what}; known are {known}")
+        unknown = "None" if argument is None else numpy_type.name
+        raise DtypeError(f"no number format for NumPy's {unknown}; known are {known}")
     return DTYPES[name]

@@ -61,7 +61,7 @@ class SourceLocation:
 
 
 class TilewrightError(Exception):
-    """Every error that tilewright raises for what a user or a device did.
+    """Base of the errors that tilewright raises for mistakes of the user and failures of devices.
 
     ``location`` is the location in the PTX or Python source, ``hint`` a suggestion to fix it.
     """
@@ -109,15 +109,15 @@ def raises(kind: type[TilewrightError]) -> Callable[[Callable[P, R]], Callable[P
 
 
 class LayoutError(TilewrightError, ValueError):
-    """A layout, shape, stride, coordinate or tiler that does not fit."""
+    """An invalid or incompatible layout, shape, stride, coordinate or tiler."""
 
 
 class MetadataError(LayoutError):
-    """Sparse metadata that selects nothing, or a matrix with too many elements to keep."""
+    """Invalid sparse metadata, or a matrix with more nonzero elements than the pattern allows."""
 
 
 class DtypeError(TilewrightError, TypeError):
-    """A number format that is unknown, or not supported where it was given."""
+    """A number format that is unknown, or that the operation does not support."""
 
 
 class TargetError(TilewrightError, ValueError):
@@ -125,7 +125,7 @@ class TargetError(TilewrightError, ValueError):
 
 
 class PtxError(TilewrightError, ValueError):
-    """Anything wrong with PTX text or with a PTX module."""
+    """An error in PTX text or in a PTX module."""
 
 
 class PtxSyntaxError(PtxError):
@@ -133,7 +133,7 @@ class PtxSyntaxError(PtxError):
 
 
 class UnknownInstruction(PtxError):
-    """An opcode (mnemonic with modifiers) that no row of the instruction table has."""
+    """An opcode (mnemonic with modifiers) that is not in the instruction table."""
 
 
 class PtxCheckError(PtxError):
@@ -141,7 +141,7 @@ class PtxCheckError(PtxError):
 
 
 class KernelError(TilewrightError, ValueError):
-    """A kernel function that asks the builder for what can't be built."""
+    """An operation in a kernel function that the builder can't compile."""
 
 
 class UnknownName(KernelError, AttributeError):
@@ -149,7 +149,7 @@ class UnknownName(KernelError, AttributeError):
 
 
 class ProblemError(TilewrightError, ValueError):
-    """Matrices that can't be multiplied as asked: rank, shape, ``out``, overlap."""
+    """Invalid operands of a matrix multiplication: rank, shape, ``out``, overlap."""
 
 
 class EpilogueError(TilewrightError, ValueError):
@@ -161,20 +161,20 @@ class ConfigError(TilewrightError, ValueError):
 
 
 class ResultError(TilewrightError, ValueError):
-    """Results of tuning that can't be read, or that there are none of."""
+    """Tuning results that are missing or can't be read."""
 
 
 class LaunchError(TilewrightError, ValueError):
-    """A launch whose grid, block, shared memory or arguments are not acceptable."""
+    """A launch with an invalid grid, block, shared memory size or arguments."""
 
 
 class DeviceError(TilewrightError, RuntimeError):
-    """A device that is absent, is the wrong one, or failed."""
+    """A device that is missing, of the wrong kind, or failed."""
 
 
 class CudaError(DeviceError):
-    """An error of the CUDA driver or of nvJitLink; ``code`` is its number, ``name`` its name,
-    ``fatal`` whether a kernel's fault has left this process without a GPU.
+    """An error of the CUDA driver or of nvJitLink; ``code`` is its number, ``name`` its name.
+    ``fatal``: a kernel's fault has made the GPU unusable for this process.
     """
 
     def __init__(
@@ -187,12 +187,11 @@ class CudaError(DeviceError):
 
 
 class VmFault(DeviceError):
-    """A kernel did on the virtual machine what faults on hardware, or what hardware leaves
-    undefined.
+    """A kernel on the virtual machine performed an operation that faults, or is undefined, on
+    hardware.
 
     ``kind`` is a short name (``out of bounds``, ``misaligned``, ``deadlock``, …); ``address`` the
-    address, ``thread`` the (x, y, z) thread index and ``block`` the (x, y, z) CTA index, where
-    known.
+    address, ``thread`` the (x, y, z) thread index and ``block`` the (x, y, z) CTA index, if known.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def rounded(fmt: str, x: Exact, rnd: str) -> Lanes:
     kept = x.magnitude >> spare
     kept |= kept << spare != x.magnitude
     exponent = x.exponent + spare
-    # From 2^(bias+1) on all overflow alike; round_to counts no further than that for f64.
+    # All numbers from 2^(bias+1) on overflow alike; round_to takes no larger ones for f64.
     exponent -= np.maximum(_bit_length(kept) + exponent - (dtype(fmt).bias + 2), 0)
     return round_to(fmt, x.negative, kept.astype(np.uint64), exponent.astype(np.int64), rnd)
 
@@ -90,8 +90,8 @@ def rounded(fmt: str, x: Exact, rnd: str) -> Lanes:
 def canonical(fmt: str, bits: Lanes) -> Lanes:
     """The bits with every NaN replaced by the format's canonical one."""
     row = dtype(fmt)
-    made: Lanes = np.where(is_nan(row, bits), row.nan, bits).astype(row.storage)
-    return made
+    result: Lanes = np.where(is_nan(row, bits), row.nan, bits).astype(row.storage)
+    return result
 
 
 def quiet() -> np.errstate:

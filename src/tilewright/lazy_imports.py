@@ -10,7 +10,7 @@ A package's ``__init__`` lists its public names once, in imports that only type 
 ``from .vm import Machine`` then imports ``vm.machine`` and nothing else of ``vm``. A submodule is
 an attribute too: ``from .. import vm`` costs nothing, and ``vm.machine`` is imported when read.
 
-``provide`` and ``provided`` let a lower layer use what a higher one has, without importing it.
+``provide`` and ``provided`` let a lower layer use an object of a higher layer without importing it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[
 
 
 class _Package(ModuleType):
-    """A package in which a public name may be the name of a submodule, too: ``run.matmul`` is the
-    function, whoever imports the module ``run.matmul``.
+    """A package in which a public name may also be the name of a submodule: ``run.matmul`` remains
+    the function after the module ``run.matmul`` is imported.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -62,14 +62,14 @@ class _Package(ModuleType):
 
 
 def imported(source: str) -> dict[str, tuple[str, str]]:
-    """Each name that the ``TYPE_CHECKING`` block imports: its module, and its name there."""
-    found = {}
+    """The names that the ``TYPE_CHECKING`` block imports, each with its module and name there."""
+    homes = {}
     for block in _BLOCK.findall(source):
         text = re.sub(r"#.*", "", block)
         for module, names in _IMPORT.findall(text):
-            for own, here in _NAME.findall(names):
-                found[here or own] = module, own
-    return found
+            for original, alias in _NAME.findall(names):
+                homes[alias or original] = module, original
+    return homes
 
 
 def is_module(folder: Path, name: str) -> bool:
@@ -77,7 +77,7 @@ def is_module(folder: Path, name: str) -> bool:
 
 
 class _Deferred:
-    """Stands for a module that is imported when an attribute of it is first read."""
+    """Proxy of a module that is imported when an attribute is first read."""
 
     def __init__(self, name: str, package: str) -> None:
         self.__dict__.update(_name=name, _package=package)
@@ -101,7 +101,7 @@ _PROVIDED: dict[str, Callable[[], Any]] = {}
 
 
 def provide(name: str, load: Callable[[], Any] | None) -> None:
-    """Let ``provided(name)`` give what ``load`` returns (None: nothing)."""
+    """Register ``load``, whose result ``provided(name)`` returns; None removes it."""
     if load is None:
         _PROVIDED.pop(name, None)
     else:
@@ -109,6 +109,6 @@ def provide(name: str, load: Callable[[], Any] | None) -> None:
 
 
 def provided(name: str) -> Any:
-    """What a higher layer provides under this name; None where none does."""
+    """The object that a higher layer provides under this name; None if there is none."""
     load = _PROVIDED.get(name)
     return load() if load is not None else None

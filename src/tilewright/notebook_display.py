@@ -39,8 +39,8 @@ def register_loader(load: Callable[[], object]) -> None:
 
 
 def render(value: object, form: str) -> str | None:
-    """The text of a value in ``form``. None where no renderer is registered, or where the renderer
-    raises LayoutError, as for a layout with dynamic numbers.
+    """The text of a value in ``form``. None if no renderer is registered, or if the renderer raises
+    LayoutError, as for a layout with dynamic integers.
     """
     while _LOADERS:
         _LOADERS.pop()()
@@ -52,7 +52,7 @@ def render(value: object, form: str) -> str | None:
 
 
 class Drawable:
-    """Base of the classes that notebooks display as a picture, where a renderer is registered."""
+    """Base of the classes that notebooks display as a picture, if a renderer is registered."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""Keys that stand for source code: whatever a cached value was computed by is part of its key.
+"""Hashes of source code, for cache keys: a cached value's key includes the code that computed it.
 
-``source_key("vm.machine")`` hashes the text of a module and of all that it imports, directly or
-not, so no list of files has to be kept. Following the imports takes some 100 ms; the answer is
-kept in the cache under a *stamp* of the package, which takes two: the name, inode, size and times
-of each file.
+``source_key("vm.machine")`` hashes the text of a module and of all modules that it imports,
+directly or indirectly, so no list of files has to be maintained. Following the imports takes some
+100 ms. The result is cached under a *stamp* of the package, which takes 2 ms: the name, inode, size
+and times of each file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALL = re.compile(r"\b(?:import_module|__import__|deferred)\(\s*[\"'](\.*)([\w.
 def source_key(*roots: str) -> str:
     """A hash of the import closure of these modules (``"vm.machine"``), as hexadecimal digits."""
     now = stamp(PACKAGE)
-    if not store().enabled:  # nothing is kept, so nothing is found by this key either
+    if not store().enabled:  # no value will be stored or looked up by this key
         return now
     name = f"{sorted(roots)}\n{now}"
     return store().get_or_make("source", name, lambda: digest(PACKAGE, *roots).encode()).decode()
@@ -36,14 +36,14 @@ def source_key(*roots: str) -> str:
 
 def digest(package: Path, *roots: str) -> str:
     """A hash of the names and texts of all files in ``closure``."""
-    found = closure(package, *roots)
-    rows = [f"{p.relative_to(package)} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in found]
+    files = closure(package, *roots)
+    rows = [f"{p.relative_to(package)} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in files]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def stamp(package: Path) -> str:
-    """Changes when a file of the package does. ``os.utime`` cannot hide a change: the time of the
-    inode's last change is part of it."""
+    """A hash that changes when a file of the package changes. It includes the time of the inode's
+    last change, so ``os.utime`` cannot hide a change."""
     rows = [str(package)]
     for folder, folders, names in os.walk(package):
         folders.sort()
@@ -74,18 +74,18 @@ def closure(package: Path, *roots: str) -> list[Path]:
 
 @cache
 def _imported(package: Path, file: Path, now: str) -> tuple[Path, ...]:
-    """The files of the package, as its stamp is ``now``, that a file imports."""
-    here = file.relative_to(package).parts[:-1]
+    """The files of the package that a file imports; ``now`` is the package's stamp."""
+    folder = file.relative_to(package).parts[:-1]
     names = dict.fromkeys(named(file.read_text(encoding="utf-8")))
-    paths = (_absolute(package.name, here, *name) for name in names)
+    paths = (_absolute(package.name, folder, *name) for name in names)
     return tuple({f for path in paths if path is not None for f in _files(package, path, now)})
 
 
 def named(source: str) -> Iterator[tuple[int, str]]:
-    """The number of leading dots and the dotted name of all that a source may import.
+    """The number of leading dots and the dotted name of everything that a source may import.
 
-    Found by patterns, ten times as fast as by parsing; text that only looks like an import is
-    harmless, as it names more, not less.
+    Regular expressions are ten times as fast as parsing. Text that only looks like an import is
+    harmless: it adds names.
     """
     for dots, module, names in _FROM.findall(source):
         yield len(dots), module
@@ -97,22 +97,24 @@ def named(source: str) -> Iterator[tuple[int, str]]:
         yield len(dots), name
 
 
-def _absolute(package: str, here: tuple[str, ...], level: int, name: str) -> tuple[str, ...] | None:
+def _absolute(
+    package: str, folder: tuple[str, ...], level: int, name: str
+) -> tuple[str, ...] | None:
     """A module's path below the package; None for a module of another package."""
     parts = tuple(name.split(".")) if name else ()
     if level:
-        return (*here[: len(here) - level + 1], *parts)
+        return (*folder[: len(folder) - level + 1], *parts)
     return parts[1:] if parts[:1] == (package,) else None
 
 
 @cache
 def _files(package: Path, parts: tuple[str, ...], now: str) -> tuple[Path, ...]:
-    """The files that importing a dotted name runs; the last part may be an attribute."""
-    found, place = [], package
+    """The files that importing a dotted name executes; the last part may be an attribute."""
+    files, path = [], package
     for part in parts:
-        place = place / part
-        if (init := place / "__init__.py").is_file():
-            found.append(init)
-        elif (module := place.with_suffix(".py")).is_file():
-            return (*found, module)
-    return tuple(found)
+        path = path / part
+        if (init := path / "__init__.py").is_file():
+            files.append(init)
+        elif (module := path.with_suffix(".py")).is_file():
+            return (*files, module)
+    return tuple(files)

@@ -1,9 +1,9 @@
-"""Targets: ``sm_90a``, what each offers, and the PTX version that first knew it. All of it rows.
+"""Targets such as ``sm_90a``: their limits and the first PTX version of each, as tables.
 
-A target's suffix says who may run its code: without one, every later architecture; ``a``, this
-architecture alone; ``f``, the architectures of its family. So ``sm_90a`` runs what needs ``sm_80``,
-``sm_90`` or ``sm_90a``. Numbers: CUDA programming guide, "Compute Capabilities"; PTX manual,
-"Release Notes"; the versions from sm_75 on are also what ptxas 13.0 accepts.
+A target's suffix restricts the architectures that run its code: without a suffix, this and every
+later architecture; ``a``, this architecture only; ``f``, the architectures of its family. So
+``sm_90a`` runs code for ``sm_80``, ``sm_90`` or ``sm_90a``. Numbers: CUDA programming guide,
+"Compute Capabilities"; PTX manual, "Release Notes". ptxas 13.0 accepts the versions from sm_75 on.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LANES = 32  # threads of a warp
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one SM offers: bytes of shared memory, threads, CTAs, 32-bit registers."""
+    """The limits of one SM: bytes of shared memory, threads, CTAs, 32-bit registers."""
 
     shared_per_sm: int
-    shared_per_block: int  # opted in; 48 KB without
+    shared_per_block: int  # with opt-in; 48 KB without
     threads_per_sm: int
     blocks_per_sm: int
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
     threads_per_block: int = 1024
-    shared_reserved: int = 0  # of each CTA's, by the system
+    shared_reserved: int = 0  # reserved by the system for each CTA
     cluster: int = 1  # portable cluster size
 
 
@@ -51,7 +51,7 @@ FIRST_VERSION: dict[str, Version] = {
     "sm_121f": (8, 8),
 }  # fmt: skip
 
-#: Architectures whose ``f`` code runs on one another, upward.
+#: Families: ``f`` code runs on later architectures of the same row.
 FAMILIES: tuple[tuple[int, ...], ...] = ((100, 103), (101, 110), (120, 121))
 
 _AMPERE = Limits(164 * KB, 163 * KB, 2048, 32, shared_reserved=KB)

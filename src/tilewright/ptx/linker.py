@@ -1,8 +1,8 @@
 """The linker: combines modules and resolves ``.extern`` declarations by name.
 
-Names that are local to a module (without ``.visible``, ``.weak`` or ``.common``) are renamed where
-two modules use the same one. Of several ``.weak`` definitions one is kept, and none beside a strong
-one. ``.common`` variables are merged into the largest; so is dynamic shared memory, with the
+Names that are local to a module (without ``.visible``, ``.weak`` or ``.common``) are renamed if two
+modules use the same name. The first of several ``.weak`` definitions is used, unless there is a
+strong one. ``.common`` variables are merged into the largest; so is dynamic shared memory, with the
 largest alignment (PTX manual, "Linking Directives"). Positions are offsets into the concatenated
 texts (``Module.parts``).
 """
@@ -48,7 +48,7 @@ Named = Function | Variable
 def link(modules: Sequence[Module]) -> Module:
     """Link modules into one; a single module is returned unchanged.
 
-    Raises PtxCheckError, with the place in the source, for an undefined variable, a duplicate
+    Raises PtxCheckError, with the source location, for an undefined variable, a duplicate
     definition, and a declaration that differs from its definition; PtxError for an empty sequence
     or different address sizes.
     """
@@ -68,18 +68,18 @@ def link(modules: Sequence[Module]) -> Module:
 
 class _Linker:
     def __init__(self, modules: list[Module]) -> None:
-        self.source, self.parts, moved = "", [], []
+        self.source, self.parts, relocated = "", [], []
         taken = {i.name for m in modules for i in m.items if isinstance(i, Named) and _public(i)}
         files = 0
         for module in modules:
             names = _fresh(module, taken)
             start = len(self.source)
             self.parts += [(start + at, path) for at, path in module.parts or ((0, module.path),)]
-            moved.append(_Relocator(start, files, names).items(module.items))
+            relocated.append(_Relocator(start, files, names).items(module.items))
             self.source += module.source + "\n"
             files += max(module.files, default=0)
-        self.modules = [replace(m, items=i) for m, i in zip(modules, moved, strict=True)]
-        self.items = [item for items in moved for item in items]
+        self.modules = [replace(m, items=i) for m, i in zip(modules, relocated, strict=True)]
+        self.items = [item for items in relocated for item in items]
 
     def linked(self) -> Module:
         chosen: dict[str, Named] = {}
@@ -103,7 +103,7 @@ class _Linker:
         )
 
     def stronger(self, one: Named | None, other: Named) -> Named:
-        """The definition that wins."""
+        """The definition that takes precedence."""
         if one is None:
             return other
         a, b = _strength(one), _strength(other)
@@ -115,12 +115,12 @@ class _Linker:
             return max(one, other, key=parameter_block.size_and_align)
         return one if a >= b else other
 
-    def check_agrees(self, item: Named, meant: Named) -> None:
-        """Raise PtxCheckError where a declaration differs from its definition."""
-        if _shape(item) != _shape(meant) and not _within(item, meant):
-            what = "function" if isinstance(item, Function) else f".{item.space} variable"
-            location = self.location(meant)
-            raise self.error(f"{item.name} is declared as a different {what} at {location}", item)
+    def check_agrees(self, item: Named, definition: Named) -> None:
+        """Raise PtxCheckError if a declaration differs from its definition."""
+        if _shape(item) != _shape(definition) and not _within(item, definition):
+            kind = "function" if isinstance(item, Function) else f".{item.space} variable"
+            location = self.location(definition)
+            raise self.error(f"{item.name} is declared as a different {kind} at {location}", item)
 
     def surviving_items(self, chosen: Mapping[str, Named]) -> Iterator[Item]:
         """The items without overridden definitions and repeated declarations."""
@@ -143,28 +143,29 @@ class _Linker:
 
 
 def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Each name before its uses: files, function declarations, variables (each after those whose
-    addresses its initialiser contains), bodies, then the other directives.
+    """Sort items so that names are declared before use: files, function declarations, variables
+    (each after those whose addresses its initialiser contains), bodies, then other directives.
     """
     functions = [i for i in items if isinstance(i, Function)]
     files = [i for i in items if isinstance(i, File)]
-    rest = [i for i in items if not isinstance(i, Named | File)]
+    directives = [i for i in items if not isinstance(i, Named | File)]
     declared = [replace(f, body=None, directives=()) for f in functions if f.kind == "func"]
     bodies = [f for f in functions if f.body is not None]
-    return (*files, *declared, *_by_address(items), *bodies, *rest)
+    return (*files, *declared, *_by_address(items), *bodies, *directives)
 
 
 def _by_address(items: Sequence[Item]) -> Iterator[Variable]:
     """The variables, each after those that its initialiser names, except in a cycle."""
-    left = {i.name: i for i in items if isinstance(i, Variable)}
-    for name in list(left):
-        stack = [name] if name in left else []
+    pending = {i.name: i for i in items if isinstance(i, Variable)}
+    for name in list(pending):
+        stack = [name] if name in pending else []
         while stack:
-            wanted = (n for n in _symbols(left[stack[-1]].init) if n in left and n not in stack)
-            if following := next(wanted, ""):
-                stack.append(following)
+            names = _symbols(pending[stack[-1]].init)
+            dependencies = (n for n in names if n in pending and n not in stack)
+            if dependency := next(dependencies, ""):
+                stack.append(dependency)
             else:
-                yield left.pop(stack.pop())
+                yield pending.pop(stack.pop())
 
 
 def _symbols(items: object) -> Iterator[str]:
@@ -196,7 +197,7 @@ def _strength(item: Named) -> int:
 
 
 def _shape(item: Named) -> object:
-    """What a declaration and its definition must have in common."""
+    """The properties that a declaration must share with its definition."""
     if isinstance(item, Function):
         return item.kind, [
             [parameter_block.size_and_align(v) for v in side]
@@ -205,30 +206,30 @@ def _shape(item: Named) -> object:
     return item.space, *parameter_block.size_and_align(item)
 
 
-def _within(item: Named, meant: Named) -> bool:
-    """Whether a declared variable may denote a larger one: an array without a length any array, a
-    common variable any variable at least as large.
+def _within(item: Named, definition: Named) -> bool:
+    """Whether a declaration may refer to a larger variable: an array without a length to any array,
+    a common variable to any variable of at least its size.
     """
-    if not isinstance(item, Variable) or not isinstance(meant, Variable):
+    if not isinstance(item, Variable) or not isinstance(definition, Variable):
         return False
     small = item.linkage == "common" and parameter_block.size_and_align(
         item
-    ) <= parameter_block.size_and_align(meant)
-    return item.space == meant.space and (small or 0 in item.dims)
+    ) <= parameter_block.size_and_align(definition)
+    return item.space == definition.space and (small or 0 in item.dims)
 
 
 def _fresh(module: Module, taken: set[str]) -> dict[str, str]:
     """New names for a module's local items whose names are taken; adds all names to ``taken``."""
-    own = (i.name for i in module.items if isinstance(i, Named) and not _public(i))
-    found = {}
-    for name in dict.fromkeys(own):
+    local = (i.name for i in module.items if isinstance(i, Named) and not _public(i))
+    renamed = {}
+    for name in dict.fromkeys(local):
         fresh, number = name, 1
         while fresh in taken:
             fresh, number = f"{name}${number}", number + 1
         taken.add(fresh)
         if fresh != name:
-            found[name] = fresh
-    return found
+            renamed[name] = fresh
+    return renamed
 
 
 class _Relocator:
@@ -275,14 +276,14 @@ class _Relocator:
 
     def body(self, body: Sequence[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
         labels = [name for s in body if (name := _label(s))]
-        names, found = _hide(names, labels), []
+        names, statements = _hide(names, labels), []
         for s in body:
-            found.append(self.statement(s, names))
+            statements.append(self.statement(s, names))
             if isinstance(s, Variable):
                 names = _hide(names, [s.name])
             elif isinstance(s, RegDecl):
                 names = _hide(names, s.names, family=s.count is not None)
-        return tuple(found)
+        return tuple(statements)
 
     def statement(self, s: Statement, names: Mapping[str, str]) -> Statement:
         if isinstance(s, Instruction):

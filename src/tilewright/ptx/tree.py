@@ -66,9 +66,9 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """A memory operand ``[base+offset]``; ``coords`` are a tensor's: ``[map, {c0, c1}]``.
+    """A memory operand ``[base+offset]``. ``coords`` are tensor coordinates: ``[map, {c0, c1}]``.
 
-    A texture's sampler stands before them: ``[tex, smp, {x, y}]`` has ``coords`` (Symbol, Vector).
+    A texture operand ``[tex, smp, {x, y}]`` has ``coords`` (sampler's Symbol, Vector).
     """
 
     base: Union[Register, Symbol, Imm]
@@ -100,7 +100,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """``%r1.b3``, ``%r1.h10``: the bytes or halves of a register that a video instruction takes, or
+    """``%r1.b3``, ``%r1.h10``: the bytes or halves of a register that a video instruction reads or
     writes.
     """
 
@@ -149,9 +149,9 @@ class Guard:
 class Instruction:
     """One instruction. ``opcode`` is mnemonic and modifiers as written: ``mad.lo.s32``.
 
-    What it means, which operands it takes and what it needs is ``isa.form(opcode)``. A ``call``'s
-    operands are (Vector of results, callee, Vector of arguments) and, where it has one, its
-    prototype; the Vectors may be empty.
+    ``isa.form(opcode)`` has its meaning, operands and requirements. The operands of a ``call`` are
+    (Vector of results, callee, Vector of arguments) and optionally its prototype; the Vectors may
+    be empty.
     """
 
     opcode: str
@@ -181,12 +181,11 @@ class RegDecl:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable in a state space, a module's, a function's or a parameter.
+    """A variable in a state space: of a module or function, or a parameter.
 
-    ``dims`` are its array dimensions (0 for an open one, ``[]``); ``init`` its initialiser, nested
-    tuples as written. ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or empty.
-    ``qualifiers`` holds the words that follow a parameter's type (``.ptr .global .align 16``) as
-    written.
+    ``dims`` are its array dimensions (0 for an unspecified one, ``[]``), ``init`` its initialiser
+    as nested tuples. ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or empty.
+    ``qualifiers`` holds the words that follow a parameter's type (``.ptr .global .align 16``).
     """
 
     space: str
@@ -214,8 +213,8 @@ class Loc:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A directive kept as words: ``.pragma "nounroll"``, ``.branchtargets L0, L1``, ``.maxntid 128,
-    1, 1``.
+    """A directive stored as words: ``.pragma "nounroll"``, ``.branchtargets L0, L1``,
+    ``.maxntid 128, 1, 1``.
 
     ``name`` has no dot: ``pragma``. ``label`` is the label that names it (``.branchtargets``).
     """
@@ -282,7 +281,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``.section .debug_str { … }``, kept as text."""
+    """``.section .debug_str { … }``, stored as text."""
 
     name: str
     text: str
@@ -297,7 +296,8 @@ class Module:
     """A PTX module. ``version`` is (major, minor), ``target`` the words of ``.target``.
 
     ``source`` is the text that positions point into (empty for a built module) and ``path`` its
-    file. A linked one's is several files' (``parts``: where each begins, and its path).
+    file. The source of a linked module is the concatenation of several files; ``parts`` has the
+    offset and path of each.
     """
 
     version: tuple[int, int] = (1, 0)
@@ -309,7 +309,7 @@ class Module:
     parts: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
     def location(self, pos: int, width: int = 1) -> SourceLocation | None:
-        """The place of a position in its source file; None in a module without text."""
+        """The location of a position in its source file; None for a module without text."""
         if pos < 0 or not self.source:
             return None
         last = bisect_right(self.parts, pos, key=lambda part: part[0]) - 1
@@ -321,16 +321,16 @@ class Module:
 
     @property
     def functions(self) -> dict[str, Function]:
-        """Functions by name; a definition wins over its declarations, and an ``.alias`` is what it
-        stands for.
+        """Functions by name. A definition takes precedence over declarations; an ``.alias`` maps to
+        its aliasee.
         """
         found: dict[str, Function] = {}
         for item in self.items:
             if isinstance(item, Function) and (item.body is not None or item.name not in found):
                 found[item.name] = item
-        for name, meant in self._aliases():
-            if meant in found:
-                found[name] = replace(found[meant], name=name)
+        for name, aliasee in self._aliases():
+            if aliasee in found:
+                found[name] = replace(found[aliasee], name=name)
         return found
 
     def _aliases(self) -> Iterator[tuple[str, ...]]:
@@ -347,8 +347,8 @@ class Module:
         return {item.index: item.name for item in self.items if isinstance(item, File)}
 
 
-def expect_module(given: object) -> None:
-    """Raise PtxError unless ``given`` is a Module."""
-    if not isinstance(given, Module):
+def expect_module(value: object) -> None:
+    """Raise PtxError unless ``value`` is a Module."""
+    if not isinstance(value, Module):
         hint = "ptx.parse returns one"
-        raise PtxError(f"expected a ptx.Module, got {type(given).__name__}", hint=hint)
+        raise PtxError(f"expected a ptx.Module, got {type(value).__name__}", hint=hint)

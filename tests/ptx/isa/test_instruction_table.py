@@ -136,7 +136,7 @@ def test_requirements_of_forms(opcode, ptx, target):
         ("ld.relaxed.u32", "scope"),
         ("ld.global.v8.u64", "bits"),
         ("ld.volatile.global.ca.u32", "exclude"),
-        ("cvt.sat.u32.u8", "nothing to do"),
+        ("cvt.sat.u32.u8", "\\.sat is not allowed"),
         ("cvt.f32.f64", "rounding"),
         ("addd.s32", "did you mean add"),
         ("add.q32", "nearest are add.u32, add.s32, add.f32"),

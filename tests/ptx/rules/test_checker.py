@@ -161,7 +161,7 @@ BAD = {
     "vadd4.s32.s32.s32 %r0, %r1.b0128, %r2, %r3;": (24, "four digits of 0 to 7"),
     "vadd4.s32.s32.s32 %r0, %r1, 5, %r3;": (29, "5"),
     "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3;": (1, "either the product or c"),
-    "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3;": (1, "no negated c"),
+    "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3;": (1, "a negated c"),
     "add.s32 %r0, %r1.b0, 1;": (14, "expected no selector, got %r1.b0"),
     "add.s32 %r0, -%r1, 1;": (14, "can't negate this operand"),
 }

@@ -55,9 +55,9 @@ def nanosleep(m: Primitives, f: Form, time: Value) -> None:
 
 
 @row(
-    "setmaxnreg.{way}.sync.aligned.u32",
+    "setmaxnreg.{action}.sync.aligned.u32",
     "count:imm(24..256:8)",
-    way="inc dec",
+    action="inc dec",
     ptx="8.0|8.6|8.6|8.8|8.8|8.7|8.8",
     target="sm_90a|sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f",
     effects="convergent",
