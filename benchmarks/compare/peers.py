@@ -211,7 +211,7 @@ def measure(row: Row, config: str | None, pairs: int) -> dict[str, Any]:
     found, rested = (_ratio(way(graphs, pairs), count) for way in (sustained, bursts))
     error, their_error = (case.error_of(g.replay) for g in graphs)
     return {
-        "config": str(plan.config), **_compiled(plan), **_floor(plan, row), **found,
+        "config": str(plan.config), **compiled(plan), **_floor(plan, row), **found,
         "bursts": rested, "error": error, "torch_error": their_error,
         "calls": count, "sets": len(case.sets),
     }  # fmt: skip
@@ -246,7 +246,7 @@ def _prepare(type_: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = type_ == "tf32"
 
 
-def _compiled(plan: tilewright.Plan) -> dict[str, Any]:
+def compiled(plan: tilewright.Plan) -> dict[str, Any]:
     """What the assembler says of our kernel."""
     cubin = plan.device.assemble(plan.traced)
     warnings = sorted({line.strip() for line in cubin.log.splitlines() if COMPLAINT.search(line)})
