@@ -5,6 +5,7 @@
     python benchmarks/fused_epilogues.py --epilogues swiglu --shapes 4096x14336x4096
     python benchmarks/fused_epilogues.py --candidates 10 --epilogues silu_residual
     python benchmarks/fused_epilogues.py --dry-run                plans alone: no GPU, no torch
+    python benchmarks/fused_epilogues.py --dry-run --assemble     and registers and spills
 
 A line of the table, in Markdown, has medians over CUDA-graph replays of the fused kernel, of our
 product without an epilogue, of torch's, and of the whole computation by torch: eager, compiled,
@@ -48,6 +49,8 @@ from compare.report import Kept
 from compare.worker import Failure, Worker
 from gemm import SECONDS, pairs_of, shapes_of, sound, words_of
 
+from tilewright import cuda
+
 MODES = ("eager", "compile", "max-autotune")
 AUTOTUNE_SECONDS = 240.0  # that max-autotune may take for a row
 
@@ -57,8 +60,7 @@ def main(words: list[str] | None = None) -> int:
     asked = rows(given.epilogues, given.shapes)
     if given.dry_run:
         for row in asked:
-            ranking = candidates(row, "vm", given.candidates or 3)
-            print(plan_lines(row, fused_plan(row, "vm"), plain_plan(row, "vm"), ranking))
+            dry_run(row, given)
         return 0
     start = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     kept, states = Kept(given.json, start), list[str]()
@@ -75,6 +77,19 @@ def main(words: list[str] | None = None) -> int:
             kept.add("epilogue", record)
             states.append(record["state"])
     return int(any(state != "measured" for state in states))
+
+
+def dry_run(row: EpilogueRow, given: argparse.Namespace) -> None:
+    """Print a row's plans and its best candidates, assembled if asked."""
+    ranking = candidates(row, "vm", given.candidates or 3)
+    plans = {config: fused_plan(row, "vm", config) for _, config in ranking}
+    target = plain_plan(row, "vm").device.target
+    assembled = {
+        config: cuda.compile(plan.traced.ptx, str(target.target))
+        for config, plan in plans.items()
+        if given.assemble
+    }
+    print(plan_lines(row, plans[ranking[0][1]], plain_plan(row, "vm"), ranking, assembled))
 
 
 def by_row(
@@ -135,6 +150,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     add("--candidates", type=int, default=0, metavar="N", help="time the N best configurations")
     add("--vm", action="store_true", help="compare bits with the virtual machine's")
     add("--dry-run", action="store_true", help="print configurations and plans, run nothing")
+    add("--assemble", action="store_true", help="with --dry-run: registers and spills, by ptxas")
     add("--json", type=Path, metavar="FILE", help="append all figures, a line each")
     return parser.parse_args(words)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .epilogue_rows import EpilogueRow
@@ -88,13 +88,19 @@ def _registers(record: Record) -> str:
     return f"{record['registers']}, {record['spills']}{warnings}"
 
 
-def plan_lines(row: EpilogueRow, plan: Any, plain: Any, ranking: list[tuple[float, str]]) -> str:
-    """What ``--dry-run`` says of a row: configurations, estimates, and the plan's epilogue."""
+def plan_lines(
+    row: EpilogueRow, plan: Any, plain: Any, ranking: list[tuple[float, str]],
+    assembled: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """What ``--dry-run`` says of a row: the candidates with their estimates, and the plan's
+    epilogue. ``assembled``: the machine code of candidates.
+    """
     lines = plan.explain().splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("epilogue"))
     last = next(i for i, line in enumerate(lines) if line.startswith("kernel"))
-    head = [
-        f"{row}: {plan.config}; the plain product: {plain.config}",
-        *(f"  {config:32s} estimated {us:.1f} µs" for us, config in ranking),
-    ]
-    return "\n".join([*head, *(f"  {line}" for line in lines[first : last + 1])])
+    found = [f"{row}: {plan.config}; the plain product: {plain.config}"]
+    for us, config in ranking:
+        code = assembled.get(config)
+        registers = f", {code.registers} registers, {code.spills} bytes of spills" if code else ""
+        found.append(f"  {config:32s} estimated {us:.1f} µs{registers}")
+    return "\n".join([*found, *(f"  {line}" for line in lines[first : last + 1])])

@@ -31,7 +31,7 @@ def test_the_rank_is_the_greatest_that_covers(count: int) -> None:
 
 
 def test_too_few_have_no_bounds() -> None:
-    with pytest.raises(ValueError, match="5 values"):
+    with pytest.raises(ValueError, match="at least 6 values, got 5"):
         Ratio.of([1.0] * 5)
 
 
