@@ -4,65 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright
+from epilogue_calls import (
+    CONFIGS,
+    OTHER_KERNELS,
+    PAIRS,
+    QUANTIZED,
+    TYPES,
+    affine,
+    coordinates,
+    gated,
+    operands_of_every_shape,
+    random,
+    reductions,
+    two_outputs,
+)
 from rows import check_rows
 from tilewright.errors import ConfigError, EpilogueError, ProblemError
-from tilewright.gemm.epilogue.functions import amax, maximum, relu, where
 from tilewright.gemm.epilogue.graph import EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
-from tilewright.gemm.epilogue.tracing import TracedReduction, cast, epilogue, index
+from tilewright.gemm.epilogue.tracing import cast
 
 pytestmark = pytest.mark.vm
-
-RNG = np.random.default_rng(7)
-TYPES = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "s8": np.int8,
-    "u8": np.uint8, "s32": np.int32, "e4m3": ml_dtypes.float8_e4m3fn, "f64": np.float64,
-    "e5m2": ml_dtypes.float8_e5m2,
-}  # fmt: skip
-
-
-def random(shape: tuple[int, ...], type_: str) -> Any:
-    if type_ in ("s8", "u8", "s32"):
-        return RNG.integers(0 if type_ == "u8" else -9, 9, shape).astype(TYPES[type_])
-    return RNG.standard_normal(shape).astype(TYPES[type_])
-
-
-@epilogue
-def affine(acc, bias, residual, row, s=1.0):
-    """Every shape of operand."""
-    return relu(s * acc + bias) * row + residual
-
-
-@epilogue
-def two_outputs(acc, bias):
-    x = acc + bias
-    return {"y": cast(maximum(x, -1.0), "e4m3"), "x": x, "mask": cast(where(x > 0, 1, 0), "u8")}
-
-
-@epilogue
-def coordinates(acc, bias):
-    return acc + bias + index(acc, "row") * 100.0 + index(acc, "column")
-
-
-@epilogue
-def dequantize(acc, scale, row):
-    return cast(acc * scale * row, "bf16")
-
-
-@epilogue
-def reductions(acc, bias):
-    x = acc + bias
-    return {
-        "d": cast(x, "e4m3"), "amax": amax(x),
-        "row_max": TracedReduction(x, "max", "n"), "column_max": TracedReduction(x, "max", "m"),
-        "row_sum": TracedReduction(x, "sum", "n"), "column_sum": TracedReduction(x, "sum", "bm"),
-        "total": TracedReduction(x, "sum", "bmn"),
-    }  # fmt: skip
 
 
 def check_call(
@@ -100,29 +66,10 @@ def check_call(
         assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
 
 
-CONFIGS = {
-    "cooperative": ("tma:128x64x64:2:3", (128, 64, 64)),
-    "swap": ("tma:64x96x64:1:3~", (192, 64, 64)),
-    "pingpong": ("tma:64x128x64:2p:3", (200, 256, 64)),
-    "odd sizes": ("tma:64x64x64:1:3", (67, 49, 72)),
-    "odd sizes swapped": ("tma:64x64x64:1:3~", (67, 49, 72)),
-    "batch": ("tma:64x64x64:1:3", (3, 64, 72, 64)),
-    "cluster": ("tma:128x128x64:2:3/2x1", (256, 128, 64)),
-    "split-K": ("tma:64x64x64:1:3*2", (72, 80, 256)),
-    "split-K, odd": ("tma:64x64x64:1:3*3~", (67, 49, 256)),
-    "dynamic": ("tma:64x64x64:1:3d", (128, 128, 64)),
-}
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_operands_of_every_shape(name: str) -> None:
     config, shape = CONFIGS[name]
-    *batch, m, n, _ = shape
-    operands = {
-        "bias": random((n,), "bf16"), "residual": random((*batch, m, n), "f16"),
-        "row": random((m, 1), "f32"), "s": 0.5,
-    }  # fmt: skip
-    check_call(affine, shape, ("f16", "f16"), config, operands)
+    check_call(affine, shape, ("f16", "f16"), config, operands_of_every_shape(shape))
 
 
 @pytest.mark.parametrize("name", ["cooperative", "odd sizes swapped", "split-K"])
@@ -145,12 +92,6 @@ def test_the_maximum_of_a_nan_is_a_nan() -> None:
     assert np.isnan(got["amax"]) and np.isnan(got["column_max"]).all()
     assert np.isnan(got["row_max"]).nonzero()[0].tolist() == [70]
     assert got["row_sum"][3] == 65 * 40
-
-
-QUANTIZED = {
-    "s8": (("s8", "s8"), "tma:64x64x128:1:3", dequantize, "f32"),
-    "u8 odd": (("u8", "s8"), "tma:64x64x128:1:3", dequantize, "f32"),
-}
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
@@ -209,21 +150,6 @@ def test_operands_without_an_epilogue() -> None:
         tilewright.matmul(a, a, bias=a)
 
 
-@epilogue
-def gated(gate, up, s):
-    return relu(gate) * up * s
-
-
-PAIRS = {
-    "cooperative": ("tma:128x128x64:2:3", "n"),
-    "narrow, K-major": ("tma:64x64x64:1:3", "k"),
-    "multicast": ("tma:128x128x64:2:3/2x1", "n"),
-    "pingpong, cluster": ("tma:128x128x64:2p:3/1x2", "k"),
-    "dynamic": ("tma:64x128x64:1:3d", "n"),
-    "chosen": (None, "n"),
-}
-
-
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_matrices_b_meet_in_the_epilogue(name: str) -> None:
     config, major = PAIRS[name]
@@ -247,23 +173,10 @@ def test_errors_of_two_matrices_b() -> None:
         )
 
 
-OTHER_KERNELS = {
-    "multistage": ("64x64x32:2x2:3", ("f16", "f16"), (128, 64, 64)),
-    "multistage, odd": ("64x64x32:2x2:3", ("bf16", "bf16"), (67, 49, 72)),
-    "multistage, batch": ("64x64x32:2x2:3", ("f16", "f16"), (3, 64, 72, 64)),
-    "multistage, split-K": ("64x64x32:2x2:3*2", ("f16", "f16"), (67, 49, 256)),
-    "simt": ("simt:64x64x8:8x8:3", ("f32", "f32"), (67, 49, 72)),
-}
-
-
 @pytest.mark.parametrize("name", OTHER_KERNELS)
 def test_epilogues_in_kernels_of_cp_async(name: str) -> None:
     config, types, shape = OTHER_KERNELS[name]
-    *batch, m, n, _ = shape
-    operands = {
-        "bias": random((n,), "bf16"), "residual": random((*batch, m, n), "f16"),
-        "row": random((m, 1), "f32"), "s": 0.5,
-    }  # fmt: skip
+    operands = operands_of_every_shape(shape)
     check_call(affine, shape, types, config, operands)
     check_call(two_outputs, shape, types, config, {"bias": operands["bias"]})
 
