@@ -85,6 +85,7 @@ class VectorEpilogue:
         if self.c is not None and c is not None:
             old = self._read(c.cast("b8"), self.c.align, inside, left)
             added = [self._with_c(before, v) for before, v in zip(old, values, strict=True)]
+            assert self.use_c is not None
             values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
         self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
 
@@ -129,7 +130,8 @@ class VectorEpilogue:
         """A vector of C, zeros outside the matrix."""
         k = self.k
         enabled, bits = self.use_c, f"b{8 * self.word}"
-        words = [k.var(bits, 0) for _ in range(16 // self.word)]
+        assert enabled is not None
+        words: list[Reg] = [k.var(bits, 0) for _ in range(16 // self.word)]
         for byte, width, whole, single in self._accesses(align, inside, left):
             with k.when(enabled if whole is True else whole & enabled):
                 if width == 2:
@@ -247,7 +249,8 @@ class StagedEpilogue(VectorEpilogue):
         warps = self.config.threads // WARP
         layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
         typed = shared.cast(self.problem.accumulator_type)
-        return make_tensor(typed, layout)[None, None, self.k.warpid]
+        staged: Tensor = make_tensor(typed, layout)[None, None, self.k.warpid]
+        return staged
 
     def _vectors(self) -> TiledCopy:
         """The tiled copy of the vectors: neighbouring lanes along the rows."""
@@ -297,9 +300,12 @@ class DirectEpilogue(StagedEpilogue):
         """Store them; each pair is a vector."""
         thread, tile = self.mma.thr_slice(self.k.tid.x), self.config.tile
         where = thread.partition_C(make_identity_tensor(tile[:2]).domain_offset(first))
-        matrices = [m and thread.partition_C(self.tile(m, tile, first)) for m in (self.d, self.c)]
+        d_tile = thread.partition_C(self.tile(self.d, tile, first))
+        c_tile = self.c and thread.partition_C(self.tile(self.c, tile, first))
         pairs = range(0, acc.size(0), self.elements)
         for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
             accumulators = list(fragment_registers(acc[None, i, j])[v : v + self.elements])
-            d, c = (m and m.at((v, i, j)) for m in matrices)
-            self.store(accumulators, None if self.anywhere else where[v, i, j], d, c)
+            at = v, i, j
+            d = d_tile.at(at)
+            c = c_tile.at(at) if isinstance(c_tile, Tensor) else None
+            self.store(accumulators, None if self.anywhere else where[at], d, c)

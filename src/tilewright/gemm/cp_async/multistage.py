@@ -135,6 +135,7 @@ class MultistageKernel(CpAsyncMainloop):
         tile are in flight during the epilogue.
         """
         k = self.k
+        out: type[StagedEpilogue]
         out = DirectEpilogue if self.problem.input.bits == WIDE else StagedEpilogue
         if self.split > 1:
             out = PartialEpilogue

@@ -41,7 +41,7 @@ class SimtOperand(CpAsyncOperand):
         return self.extent + (PAD if self.contiguous == "k" else 0)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> Any:
         """The tile in shared memory: (row, k) → element."""
         return Layout((self.extent, self.depth), (1, self.pitch))
 
@@ -110,14 +110,16 @@ class SimtKernel(CpAsyncMainloop):
     def partition(self) -> None:
         self.addresses, fragments = [], []
         for side, tile in enumerate(self.tiles):
-            layout = self.parts[side].thread_layout(self.config.share(side))
+            operand = self.parts[side]
+            assert isinstance(operand, SimtOperand)
+            layout = operand.thread_layout(self.config.share(side))
             mine = make_tensor(tile.tile.engine, layout)[self.k.tid.x, None, None]
             vectors, depth = range(layout.size(1) // VECTOR), range(layout.size(2))
             self.addresses.append([[mine.at(((0, v), i)) for v in vectors] for i in depth])
             fragments.append(self.k.make_rmem_tensor((VECTOR, len(vectors), 2), TYPE))
         self.fragments = fragments
         self.a, self.b = (
-            [fragment_registers(x[None, None, half]) for half in range(2)] for x in fragments
+            [list(fragment_registers(x[None, None, half])) for half in range(2)] for x in fragments
         )
 
     def clear(self) -> None:
@@ -165,10 +167,13 @@ class SimtKernel(CpAsyncMainloop):
         out.begin(self.limits, scale)
         shares = [config.share(side) for side in range(2)]
         first = tuple(f + s[0](k.tid.x) for f, s in zip(self.first, shares, strict=True))
-        tiles = [m and out.tile(m, config.tile, first) for m in (d, c)]
+        d_tile = out.tile(d, config.tile, first)
+        c_tile = None if c is None else out.tile(c, config.tile, first)
         rows, vectors = shares[0][1], shares[1][1][1]
         for i, v in product(range(rows.size()), range(vectors.size())):
             place = rows(i), vectors(v)
             at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
             accumulators = self.accumulators[i][VECTOR * v : VECTOR * (v + 1)]
-            out.store(accumulators, at, *(m and m.at(place) for m in tiles))
+            d_pointer = d_tile.at(place)
+            c_pointer = None if c_tile is None else c_tile.at(place)
+            out.store(accumulators, at, d_pointer, c_pointer)
