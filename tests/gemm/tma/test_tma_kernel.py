@@ -290,7 +290,8 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: product(M64, M64, EIGHT, device="vm:A100"), TargetError, "tma needs sm_90a",
     ),
     "multistage of s8": (
-        lambda: product(BYTES, BYTES, "32x32x32:1x1:2", out_dtype="s32"), TargetError, "not s8",
+        lambda: product(BYTES, BYTES, "32x32x32:1x1:2", out_dtype="s32"), ConfigError,
+        "tile K must be at least 64 for s8",
     ),
     "alpha of s8": (
         lambda: product(BYTES, BYTES, EIGHT, out_dtype="s32", alpha=2), ProblemError,

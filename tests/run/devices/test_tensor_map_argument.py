@@ -157,7 +157,7 @@ NO_MAPS = [
     ),
     (lambda: tensor_map(F16, Layout((16, 64))), LayoutError, "no box"),
     (lambda: tensor_map([1, 2], (2,)), ProblemError, "expected an array, got list"),
-    (lambda: tensor_map(F16, BOX, dtype="s4"), DtypeError, "1, 2, 4 and 8 bytes"),
+    (lambda: tensor_map(F16, BOX, dtype="s4"), DtypeError, "1, 2, 4 or 8 bytes, got 4 bits"),
 ]
 
 
