@@ -50,7 +50,10 @@ def _emit(k: Builder, node: Node, operands: list[Value], graph: EpilogueGraph) -
         return k.emit(row.opcodes[type_], operands[1], operands[2], operands[0])
     if node.op in COMPARISONS and not hasattr(operands[0], "dtype"):
         operands[0] = k.const(type_, operands[0])
-    return k.emit(row.opcodes[type_], *operands)
+    opcode = row.opcodes[type_]
+    if opcode.endswith(".b32"):  # the register's type is the node's
+        return k.emit(opcode, *operands, dtype=node.type)
+    return k.emit(opcode, *operands)
 
 
 # --- storage types ------------------------------------------------------------------------------

@@ -106,11 +106,16 @@ def compute_type(type_: str) -> str:
 
 
 def widen(array: Array, type_: str) -> Array:
-    """An array of a storage type as its compute type, without a change of value."""
+    """An array of a storage type as its compute type, without a change of value. A NaN becomes the
+    canonical one, but bf16 is the upper half of an f32, a NaN's bits too.
+    """
     wide = NUMPY_TYPES[compute_type(type_)]
     if array.dtype == wide:
         return array
-    return np.asarray(decode(type_, array.view(dtype(type_).storage))).astype(wide)
+    bits = array.view(dtype(type_).storage)
+    if type_ == "bf16":
+        return np.asarray((bits.astype(np.uint32) << 16).view(np.float32))
+    return canonical(np.asarray(decode(type_, bits)).astype(wide))
 
 
 def store(array: Array, type_: str) -> Array:
@@ -210,7 +215,9 @@ def _mul_hi(a: Array, b: Array) -> Array:
 
 
 def _to_s32(a: Array) -> Array:
-    whole = np.where(np.isnan(a), 0, np.rint(a.astype(np.float64)))
+    """Rounded and clamped; a NaN of f32 gives 0, one of f64 the least integer."""
+    nan = 0 if a.dtype == np.float32 else -(2**31)
+    whole = np.where(np.isnan(a), nan, np.rint(a.astype(np.float64)))
     return np.clip(whole, -(2**31), 2**31 - 1).astype(np.int32)
 
 
