@@ -58,7 +58,8 @@ class Recipe:
         """A Python function that builds the tree."""
 
         def built(*accs: TracedValue, **operands: TracedValue) -> dict[str, Any]:
-            values = grown([*accs, *operands.values()], self.steps)
+            ordered = [operands[f"x{i}"] for i in range(self.inputs)]
+            values = grown([*accs, *ordered], self.steps)
             return {f"y{i}": _output(values, choice) for i, choice in enumerate(self.outputs)}
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -122,7 +123,7 @@ def as_type(x: TracedValue, type_: str) -> TracedValue:
 
 
 def _rounded(x: TracedValue) -> TracedValue:
-    """A value of f64 as f32, a NaN as the canonical one: the bits of NaNs in f64 are not modelled."""
+    """A value of f64 as f32, a NaN as the canonical one, since those of f64 are not modelled."""
     return apply("min_nan", apply("round_f32", x), float("inf"))
 
 
@@ -132,12 +133,12 @@ def _output(values: list[TracedValue], choice: OutputChoice) -> Any:
         return TracedReduction(as_type(x, "f32"), choice.reduction, choice.reduced)
     if choice.type:
         return stored_as(x, choice.type)
-    return as_type(x, "f32") if x.dtype == "pred" else x
+    return as_type(x, "f32") if x.dtype in ("pred", "f64") else x
 
 
 def stored_as(x: TracedValue, type_: str) -> TracedValue:
     """A value rounded to a storage type."""
-    kept = x.dtype == "s32" or x.dtype == "f64" and type_ == "s32"
+    kept = x.dtype == "s32" or (x.dtype == "f64" and type_ == "s32")
     return cast(x if kept else as_type(x, "f32"), type_)
 
 

@@ -95,7 +95,7 @@ def stored_words(k: Builder, values: Sequence[Value], type_: str) -> list[Value]
     """
     bits = dtype(type_).bits
     if bits >= 32:
-        return list(values)
+        return [x.view(type_) if x.dtype.name != type_ else x for x in values]  # u32 as s32
     if len(values) == 1:
         return [_single(k, values[0], type_)]
     pairs = [

@@ -48,8 +48,8 @@ def reduction_regions(problem: Problem, rows: int, columns: int) -> tuple[Reduct
 def _regions(problem: Problem, rows: int, columns: int) -> Iterator[ReductionRegion]:
     if problem.epilogue is None:
         return
-    extents = {"b": problem.batch, "m": problem.m, "n": problem.n}
-    blocks = {"b": problem.batch, "m": -(-problem.m // rows), "n": -(-problem.n // columns)}
+    extents = {"b": problem.batch, "m": problem.m, "n": problem.d_columns}
+    blocks = {"b": extents["b"], "m": -(-extents["m"] // rows), "n": -(-extents["n"] // columns)}
     offset = 0
     numbers = [i for i, o in enumerate(problem.epilogue.graph.outputs) if o.reduced]
     reductions = problem.epilogue.named_reductions()

@@ -120,11 +120,13 @@ def widen(array: Array, type_: str) -> Array:
 
 def store(array: Array, type_: str) -> Array:
     """A value rounded once to a storage type, as the kernels store it: to nearest even. 8-bit
-    floats and integers saturate; f16 overflows to infinity.
+    floats and integers saturate; f16 overflows to infinity; u32 is stored as the s32 of its bits.
     """
     t = dtype(type_)
     if array.dtype == NUMPY_TYPES.get(type_):
         return array
+    if array.dtype == np.uint32 and type_ == "s32":
+        return np.ascontiguousarray(array).view(np.int32)
     finite = t.bits == 8 or t.kind != "float"
     bits = np.asarray(encode(type_, array, satfinite=finite))
     return bits.astype(t.storage).view(t.numpy)

@@ -229,7 +229,7 @@ def index(value: TracedValue, dimension: str) -> TracedValue:
 
 
 def cast(x: TracedValue, type_: str | DType) -> TracedValue:
-    """``x`` rounded once to a storage type, to nearest even: f16, bf16, e4m3, e5m2, s8, u8.
+    """``x`` rounded once to a storage type, to nearest even: f32, f16, bf16, e4m3, e5m2, s8, u8.
 
     8-bit types saturate. As an output it is stored in this type; as an operand it is the rounded
     value. Raises EpilogueError, DtypeError.
@@ -239,12 +239,8 @@ def cast(x: TracedValue, type_: str | DType) -> TracedValue:
         raise DtypeError(f"cast must be to one of {', '.join(OUTPUT_TYPES)}, got {name}")
     if not isinstance(x, TracedValue):
         raise EpilogueError(f"cast takes a value of the epilogue, got {x!r:.60}")
-    if name == x.dtype:
-        return x
     if name in ("f64", "s32"):
-        return apply(f"to_{name}", x)
-    if name == "f32":
-        return apply("round_f32" if x.dtype == "f64" else "to_f32", x)
+        return x if x.dtype == name else apply(f"to_{name}", x)
     x = apply("round_f32", x) if x.dtype == "f64" else convert(x.builder, x, "f32")
     return TracedValue(x.builder, x.builder.add(ROUND, "f32", (x.index,), (name,)))
 

@@ -39,6 +39,8 @@ TILES = {
     (256, 2, False): (128,),
     (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
 }
+# Tiles that are candidates for any N: a pair of MN-major matrices B needs two swizzled rows.
+MIN_TILE_N, PAIR_TILE_N = 16, 128
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
 MIN_STAGES, MAX_STAGES = 3, 12
 GROUP, GROUP_OF_8_BITS = 8, 16  # rows of tiles per rasterization group
@@ -134,12 +136,13 @@ def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]
     out.
     """
     found: list[int] = []
+    always = PAIR_TILE_N if problem.pair else MIN_TILE_N
     for warpgroups, by_width in catalog.indices.items():
         bm, *_, swap = warpgroups
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
         if bm < 2 * rows or bm <= 64:
             for bn in _widths(problem, device, warpgroups):
-                if bn < 2 * columns or bn <= 16:
+                if bn < 2 * columns or bn <= always:
                     found += by_width[bn]
     return found
 

@@ -95,9 +95,8 @@ class Dispatch:
     def _matrix_layouts(self) -> dict[str, MatrixLayout]:
         """The layout of each matrix, or of its copy if the kernel can't read it."""
         request = self.request
-        layouts = {
-            x: _layout_or_copy(s) for x, s in (("d", self._d), ("a", request.a), ("b", request.b))
-        }
+        layouts = {x: _layout_or_copy(s) for x, s in (("a", request.a), ("b", request.b))}
+        layouts["d"] = self._d_layout()
         if request.c is not None and request.reads_c:
             row_major = layouts["d"].row_major
             copied = copy_layout(request.c.shape, request.c.itemsize, row_major)
@@ -107,6 +106,17 @@ class Dispatch:
             copied = copy_layout(request.b2.shape, request.b2.itemsize, row_major)
             layouts["b2"] = layout_with_order(request.b2, row_major) or copied
         return layouts
+
+    def _d_layout(self) -> MatrixLayout:
+        """D's layout: row-major where the kernel writes other results with rows and columns, too,
+        or multiplies a pair.
+        """
+        epilogue, d = self.request.epilogue, self._d
+        pair = self.request.b2 is not None
+        if not pair and (epilogue is None or epilogue.matrices == 1):
+            return _layout_or_copy(d)
+        own = None if 0 in d.shape else layout_with_order(d, True)
+        return own or copy_layout(d.shape, d.itemsize)
 
     def _problem(self, layouts: dict[str, MatrixLayout]) -> gemm.Problem:
         request, (m, n, k) = self.request, self.request.mnk
@@ -120,8 +130,6 @@ class Dispatch:
         align_b = right.align
         if "b2" in layouts:
             n, align_b = 2 * n, min(align_b, layouts["b2"].align)
-            if self.swapped:
-                raise ProblemError("out must be row-major for two matrices b")
         return gemm.Problem(
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
@@ -137,17 +145,22 @@ class Dispatch:
             return None
         graph = request.graph.transposed() if self.swapped else request.graph
         columns = self.request.mnk[0 if self.swapped else 1]
-        layouts = tuple(self._operand_layout_of(s, columns) for s in request.operands)
+        varies = [i.varies for i in graph.inputs] + ["mn" for _ in graph.tensors[1:]]
+        signatures = zip(request.operands, varies, strict=True)
+        layouts = tuple(self._operand_layout_of(s, columns, v) for s, v in signatures)
         bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], layouts[len(graph.inputs) :])
         check_operands(bound)
         return bound
 
-    def _operand_layout_of(self, s: OperandSignature | None, columns: int) -> EpilogueOperandLayout:
+    def _operand_layout_of(
+        self, s: OperandSignature | None, columns: int, varies: str
+    ) -> EpilogueOperandLayout:
         if s is None:
             return EpilogueOperandLayout()
         m, n, batch = self._oriented(s)
-        align = operand_align(s.misalignment, m, batch, columns if n else 0, s.dtype)
-        return EpilogueOperandLayout(align, n in (0, 1))
+        across = "n" in varies
+        align = operand_align(s.misalignment, m, batch, columns if across else 0, s.dtype)
+        return EpilogueOperandLayout(align, n == 1 or not across)
 
     def _oriented(self, s: OperandSignature) -> tuple[int, int, int]:
         """The strides along the kernel's M, N and batch."""

@@ -163,7 +163,9 @@ def _classified(
             operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
         else:
             view = array_view.view(value)
-            if prod(view.shape) == 1:
+            if prod(view.shape) == 1 and (
+                view.device == "cpu" or view.dtype == request.scale_dtype
+            ):
                 operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
             else:
                 operands.arrays[name] = _array_operand(name, view, shape, request, where)
@@ -205,8 +207,8 @@ def _array_operand(
         raise EpilogueError(f"{name} must be aligned to its elements, got {view.address:#x}")
     strides = (0,) * (rank - len(view.shape)) + view.strides
     kept = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
-    varies = "".join(d for d, size in zip("bmn"[-rank:], sizes, strict=True) if size > 1)
-    return ArrayOperand(view, varies, (kept[-2], kept[-1], kept[0] if rank == 3 else 0))
+    varies = "".join(d for d, stride in zip("bmn"[-rank:], kept, strict=True) if stride)
+    return ArrayOperand(view, varies or "n", (kept[-2], kept[-1], kept[0] if rank == 3 else 0))
 
 
 def _traced(

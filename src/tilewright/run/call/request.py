@@ -43,6 +43,13 @@ class EpilogueRequest(NamedTuple):
     graph: EpilogueGraph
     operands: tuple[OperandSignature | None, ...]
 
+    @property
+    def matrices(self) -> int:
+        """The number of results with D's rows and columns: D, other tensors, reductions along the
+        batch.
+        """
+        return sum(output.reduced in ("", "b") for output in self.graph.outputs)
+
 
 class Request(NamedTuple):
     """D = α A B + β C, by the signatures of its arrays.
