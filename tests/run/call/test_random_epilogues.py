@@ -13,10 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from random_epilogue_calls import INPUT_TYPES, MATRIX_TYPES, VARIES, EpilogueCase, OperandCase, check
 from epilogue_trees import DIMENSIONS, STORED, OutputChoice, Recipe
 from examples import examples
 from gemm_cases.resident import registered
+from random_epilogue_calls import (
+    INPUT_TYPES,
+    MATRIX_TYPES,
+    VARIES,
+    EpilogueCase,
+    OperandCase,
+    check,
+)
 from tilewright.run import VmDevice, device
 
 DEPTH = 12

@@ -15,13 +15,12 @@ import inspect
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from numbers import Integral, Real
-from types import FunctionType
 from typing import Any
 
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
+from .function_key import function_key
 from .graph import (
     ACCUMULATOR,
     CONSTANT,
@@ -103,7 +102,7 @@ class TracedValue:
         return apply("abs", self)
 
     def __pow__(self, exponent: Any) -> TracedValue:
-        if isinstance(exponent, bool) or exponent not in (1, 2, 3, 4):
+        if not isinstance(exponent, int) or exponent not in (1, 2, 3, 4):
             raise EpilogueError(f"the exponent of ** must be 1, 2, 3 or 4, got {exponent!r:.60}")
         square = self * self if exponent > 1 else self
         return {1: self, 2: square, 3: square * self, 4: square * square}[exponent]
@@ -214,11 +213,16 @@ def constant(builder: GraphBuilder, number: Any, type_: str) -> TracedValue:
         return TracedValue(builder, builder.add(CONSTANT, type_, (), (int(number),)))
     pack, unpack = _FORMS[type_]
     try:
+        if isinstance(number, str | bytes):  # float() parses text
+            raise TypeError
         value = float(number) if type_ in ("f32", "f64") else int(number)
         bits = struct.unpack(unpack, struct.pack(pack, value))[0]
     except (TypeError, ValueError, OverflowError, struct.error):
         raise EpilogueError(
-            f"a constant must be a number in the range of {type_}, got {number!r:.60}"
+            f"a constant must be a number in the range of {type_}, got {number!r:.60}",
+            hint="pass an array to matmul as an operand, by the name of a parameter"
+            if hasattr(number, "__array__")
+            else "",
         ) from None
     return TracedValue(builder, builder.add(CONSTANT, type_, (), (bits,)))
 
@@ -260,6 +264,7 @@ class Epilogue:
         self.defaults: dict[str, Any] = {
             p.name: p.default for p in parameters[1:] if p.default is not p.empty
         }
+        self._graphs: dict[Any, EpilogueGraph] = {}
 
     def __repr__(self) -> str:
         return f"<epilogue {self.__name__}({', '.join(self.parameters)})>"
@@ -281,10 +286,13 @@ class Epilogue:
 
         Raises EpilogueError for a function that does not return values of the epilogue.
         """
-        return _traced(self, accumulator, inputs, static, d, accumulators)
+        key = accumulator, inputs, static, d, accumulators
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = _traced(self, *key)
+        return graph
 
 
-@lru_cache(maxsize=256)
 def _traced(
     epilogue: Epilogue,
     accumulator: str,
@@ -302,7 +310,7 @@ def _traced(
         operands[name] = TracedValue(builder, node)
     result = epilogue.function(*accs, **operands)
     named = result if isinstance(result, Mapping) else {"d": result}
-    outputs = tuple(_output(epilogue, name, value, d) for name, value in named.items())
+    outputs = tuple(_output(epilogue, builder, x, d) for x in named.items())
     if not any(o.reduction == TENSOR for o in outputs):
         raise EpilogueError(
             f"{epilogue} must return D, a value of each element, got {result!r:.80}"
@@ -310,15 +318,21 @@ def _traced(
     return builder.graph(outputs, isinstance(result, Mapping))
 
 
-def _output(epilogue: Epilogue, name: Any, value: Any, d: str) -> EpilogueOutput:
+def _output(
+    epilogue: Epilogue, builder: GraphBuilder, item: tuple[Any, Any], d: str
+) -> EpilogueOutput:
+    name, value = item
     if not isinstance(name, str):
         raise EpilogueError(f"{epilogue} must name its outputs by strings, got {name!r:.60}")
-    if isinstance(value, TracedReduction):
-        inner = value.value
-        return EpilogueOutput(name, inner.index, inner.dtype, value.reduction, value.reduced)
-    if not isinstance(value, TracedValue):
+    inner = value.value if isinstance(value, TracedReduction) else value
+    if not isinstance(inner, TracedValue):
         what = f"{epilogue} must return values of the epilogue or a dict of them"
         raise EpilogueError(f"{what}, got {value!r:.60} for {name}")
+    if inner.builder is not builder:
+        raise EpilogueError(f"output {name} of {epilogue} is a value of another epilogue function")
+    if isinstance(value, TracedReduction):
+        _check_reduction(name, value)
+        return EpilogueOutput(name, inner.index, "f32", value.reduction, value.reduced)
     if value.dtype == "pred":
         raise EpilogueError(
             f"output {name} of {epilogue} is a condition", hint="where(x, 1.0, 0.0)"
@@ -326,6 +340,15 @@ def _output(epilogue: Epilogue, name: Any, value: Any, d: str) -> EpilogueOutput
     node = value.builder.nodes[value.index]
     type_ = str(node.attributes[0]) if node.op == ROUND else _stored_type(value, d)
     return EpilogueOutput(name, value.index, type_)
+
+
+def _check_reduction(name: str, x: TracedReduction) -> None:
+    if x.value.dtype != "f32":
+        raise EpilogueError(f"output {name} must reduce values of f32, got {x.value.dtype}")
+    if x.reduction not in ("max", "sum"):
+        raise EpilogueError(f"a reduction must be max or sum, got {x.reduction!r:.40}")
+    if x.reduced not in ("b", "m", "n", "bm", "bn", "mn", "bmn"):
+        raise EpilogueError(f"a reduction must be along some of b, m, n, got {x.reduced!r:.40}")
 
 
 def _stored_type(value: TracedValue, d: str) -> str:
@@ -339,14 +362,16 @@ def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
     if not callable(function):
         raise EpilogueError(f"an epilogue must be a function, got {function!r:.60}")
     try:
-        parameters = inspect.signature(function).parameters
+        signature = inspect.signature(function)
+        parameters = signature.parameters
     except (TypeError, ValueError) as error:
         raise EpilogueError(f"the epilogue {function!r:.60} has no readable signature") from error
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if not parameters or any(p.kind not in kinds for p in parameters.values()):
+    first, *others = parameters.values() or (None,)
+    by_position = first is not None and first.kind in (kinds[0], inspect.Parameter.POSITIONAL_ONLY)
+    if not by_position or any(p.kind not in kinds for p in others):
         raise EpilogueError(
-            "an epilogue's parameters must be the accumulator and named operands, "
-            f"got {', '.join(map(str, parameters.values())) or 'none'}"
+            f"an epilogue's parameters must be the accumulator and named operands, got {signature}"
         )
     return parameters
 
@@ -359,13 +384,12 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     """Make an epilogue of a Python function: ``matmul(a, b, epilogue=f, bias=bias)``.
 
     The function takes the accumulator and operands by name, and returns D or a dict of outputs. It
-    is traced once for each combination of operand types and shapes; a lambda without captured
-    variables counts as the same function each time that its line is executed. Raises
-    EpilogueError.
+    is traced once for each combination of operand types and shapes; a lambda that reads no
+    variables counts as the same function each time that its line is executed. Raises EpilogueError.
     """
     if isinstance(function, Epilogue):
         return function
-    key = _plain_function_key(function)
+    key = function_key(function)
     found = _PLAIN_FUNCTIONS.get(key) if key is not None else None
     if found is None:
         found = Epilogue(function)
@@ -374,16 +398,3 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
                 _PLAIN_FUNCTIONS.clear()
             _PLAIN_FUNCTIONS[key] = found
     return found
-
-
-def _plain_function_key(function: object) -> Any:
-    """What identifies a function that captures no variables; None for any other."""
-    if not isinstance(function, FunctionType) or function.__closure__:
-        return None
-    named = tuple((function.__kwdefaults__ or {}).items())
-    key = function.__code__, function.__defaults__, named, id(function.__globals__)
-    try:
-        hash(key)
-    except TypeError:  # a default that is not hashable
-        return None
-    return key

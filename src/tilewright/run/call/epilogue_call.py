@@ -49,7 +49,8 @@ def epilogue_matmul(a: Any, b: Any, arguments: EpilogueArguments, options: Any, 
         _check_out(views, requested.operands)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
-    owners = [x.view.owner for x in inputs if x]
+    others = [requested.b, requested.b2, *(x.view for x in inputs if x)]
+    owners = [view.owner for view in others if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)
     call.run((a, *owners, *results.values()))
     if out is None and kind.finish is not None:
@@ -169,8 +170,10 @@ class StagedEpilogueCall(StagedCall):
     def download(self) -> None:
         """Wait for the kernels and copy D and the other outputs to their arrays."""
         super().download()
-        pairs = zip(self._outputs, self._at.operands[len(self._inputs) :], strict=True)
-        for view, address in () if self._empty else pairs:
+        if self._empty:
+            return
+        addresses = self._at.operands[len(self._inputs) :]
+        for view, address in zip(self._outputs, addresses, strict=True):
             flat = array_view.bits(view).reshape(1, -1)
             self.prepared.device.download(flat, address, flat.size)
             array_view.mark_written([view.owner])

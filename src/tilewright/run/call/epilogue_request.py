@@ -33,6 +33,7 @@ from .request import (
 )
 
 INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
+OWN = ("a", "b", "out", "out_dtype", "precision", "fast_accum", "device", "config", "epilogue")
 ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
 Strides3 = tuple[int, int, int]  # along M, N and the batch
 
@@ -180,8 +181,12 @@ def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any])
             raise EpilogueError(f"{function} has no operand {name}; its operands are {known}")
     missing = [name for name in names if name not in given and name not in function.defaults]
     if missing:
-        raise EpilogueError(f"{function} needs the operand {missing[0]}, which is not given")
-    return {name: given[name] for name in names if name in given}
+        raise EpilogueError(
+            f"{function} needs the operand {missing[0]}, which is not given",
+            hint="the arguments of matmul itself are no operands" if missing[0] in OWN else "",
+        )
+    arrays = {n: x for n, x in function.defaults.items() if n in names and array_view.is_array(x)}
+    return {name: given.get(name, arrays.get(name)) for name in names if name in {*given, *arrays}}
 
 
 def _array_operand(

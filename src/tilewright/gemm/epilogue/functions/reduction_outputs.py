@@ -11,7 +11,7 @@ from typing import Any
 
 from ....errors import EpilogueError
 from ..tracing import TracedReduction, TracedValue
-from .elementwise import elementwise
+from .elementwise import elementwise, single
 
 Axis = int | tuple[int, ...] | None
 _DIMENSIONS = {-1: "n", -2: "m", -3: "b"}
@@ -43,7 +43,7 @@ def amax(x: Any, axis: Axis = None) -> Any:
 def _reduction(x: Any, reduction: str, axis: Axis) -> TracedReduction:
     if not isinstance(x, TracedValue) or x.dtype == "pred":
         raise EpilogueError(f"a {reduction} takes a value of the epilogue, got {x!r:.60}")
-    return TracedReduction(x, reduction, _reduced(axis))
+    return TracedReduction(single(x, reduction), reduction, _reduced(axis))
 
 
 def _reduced(axis: Axis) -> str:

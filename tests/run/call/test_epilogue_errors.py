@@ -1,0 +1,165 @@
+"""What epilogue functions may be, and the errors of those that are not: nothing is dropped."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from rows import check_rows
+from tilewright.errors import EpilogueError, TilewrightError
+from tilewright.gemm.epilogue import functions
+from tilewright.gemm.epilogue.tracing import TracedReduction, cast
+
+pytestmark = pytest.mark.vm
+A = np.ones((16, 16), np.float16)
+THREES = np.full((16, 1), 3, np.float32)
+SCALE = 1.0
+
+
+class Scaled:
+    def method(self, acc: Any, bias: Any) -> Any:
+        return acc + bias
+
+    def __call__(self, acc: Any) -> Any:
+        return 2 * acc
+
+
+def scaled(acc: Any, scale: Any, bias: Any) -> Any:
+    return acc * scale + bias
+
+
+FUNCTIONS = {
+    "a builtin": (abs, {}, 16),
+    "a method": (Scaled().method, {"bias": 2.0}, 18),
+    "an instance": (Scaled(), {}, 32),
+    "a partial function": (partial(scaled, scale=2.0), {"bias": 1.0}, 33),
+    "a partial function of an array": (
+        partial(scaled, scale=np.full(16, 3, np.float32)), {"bias": 1.0}, 49
+    ),
+    "an accumulator by position": (eval("lambda acc, /, bias: acc + bias"), {"bias": 2.0}, 18),
+    "a default": (lambda acc, bias=3.0: acc + bias, {}, 19),
+    "a default array": (lambda acc, bias=THREES: acc + bias, {}, 19),
+    "NumPy numbers": (lambda acc: np.float64(2) * acc + np.int64(1), {}, 33),
+    "sum()": (lambda acc: sum([acc, acc]), {}, 32),
+}  # fmt: skip
+
+
+def check_function(function: Any, operands: dict[str, Any], wanted: float) -> None:
+    got = tilewright.matmul(A, A, epilogue=function, device="vm", **operands)
+    assert got.dtype == np.float16
+    assert np.array_equal(got, np.full((16, 16), wanted))
+
+
+def test_callables_of_every_kind() -> None:
+    names = "function", "operands", "wanted"
+    check_rows(
+        ((name, dict(zip(names, row, strict=True))) for name, row in FUNCTIONS.items()),
+        check_function,
+    )
+
+
+LEAKED: list[Any] = []
+ERRORS = {
+    "arguments of any number": (lambda *accs: accs[0], "must be the accumulator and named"),
+    "arguments of any name": (lambda acc, **more: acc, r"got \(acc, \*\*more\)"),
+    "no signature": (max, "has no readable signature"),
+    "a tuple": (lambda acc: (acc, acc), "must return values of the epilogue or a dict"),
+    "a name that is not text": (lambda acc: {1: acc}, "must name its outputs by strings, got 1"),
+    "no outputs": (lambda acc: {}, "must return D"),
+    "a constant": (lambda acc: 1.0, "must return values of the epilogue"),
+    "text": (lambda acc: acc + "1", "a constant must be a number in the range of f32, got '1'"),
+    "an array": (lambda acc: acc + A, "pass an array to matmul as an operand"),
+    "too large": (lambda acc: acc * 1e39, "in the range of f32"),
+    "an exponent": (lambda acc: acc ** (acc + 1), "exponent of . must be 1, 2, 3 or 4"),
+    "a value of another function": (lambda acc: LEAKED[0], "a value of another epilogue function"),
+    "a reduction of another function": (
+        lambda acc: {"d": acc, "m": functions.amax(LEAKED[0])}, "a value of another epilogue"
+    ),
+    "only a reduction": (lambda acc: functions.amax(acc), "must return D"),
+    "a reduction as operand": (lambda acc: acc + functions.amax(acc), "a constant must be"),
+    "an unknown reduction": (
+        lambda acc: {"d": acc, "m": TracedReduction(acc, "prod", "n")}, "must be max or sum"
+    ),
+    "unknown dimensions": (
+        lambda acc: {"d": acc, "m": TracedReduction(acc, "max", "nm")}, "must be along some of b"
+    ),
+    "an option of matmul": (lambda acc, out_dtype: acc, "needs the operand out_dtype"),
+}  # fmt: skip
+
+
+def check_error(function: Any, text: str) -> None:
+    if not LEAKED:
+        tilewright.matmul(A, A, device="vm", epilogue=lambda acc: LEAKED.append(acc) or acc)
+    with pytest.raises(EpilogueError, match=text):
+        tilewright.matmul(A, A, device="vm", epilogue=function)
+
+
+def test_errors_of_functions() -> None:
+    rows = ((n, {"function": f, "text": text.replace("of .", r"of \*\*")})
+            for n, (f, text) in ERRORS.items())  # fmt: skip
+    check_rows(rows, check_error)
+
+
+def test_errors_within_a_function_are_the_callers() -> None:
+    def recursive(acc: Any) -> Any:
+        return recursive(acc)
+
+    for function, error in ((lambda acc: 1 / 0, ZeroDivisionError), (recursive, RecursionError)):
+        with pytest.raises(error):
+            tilewright.matmul(A, A, device="vm", epilogue=function)
+
+
+def test_a_reduction_of_integers_is_one_of_their_values_in_f32() -> None:
+    got = tilewright.matmul(
+        A, A, device="vm", epilogue=lambda acc: {"d": acc, "m": functions.max(cast(acc, "s32"))}
+    )
+    assert got["m"] == 16
+    assert got["m"].dtype == np.float32
+
+
+def test_a_result_without_elements() -> None:
+    for m, n in ((0, 16), (16, 0)):
+        a, b = np.ones((m, 8), np.float16), np.ones((8, n), np.float16)
+        got = tilewright.matmul(
+            a, b, device="vm", epilogue=lambda acc, x: {"d": acc + x, "e": cast(acc, "e4m3")}, x=1.0
+        )
+        assert [x.shape for x in got.values()] == [(m, n)] * 2
+        with pytest.raises(EpilogueError, match="has no elements"):
+            tilewright.matmul(
+                a, b, device="vm", epilogue=lambda acc: {"d": acc, "s": functions.sum(acc)}
+            )
+
+
+def test_no_terms_along_k() -> None:
+    a, b = np.ones((40, 0), np.float16), np.ones((0, 24), np.float16)
+    x = np.arange(24, dtype=np.float32)
+    got = tilewright.matmul(a, b, device="vm", epilogue=lambda acc, x: acc + x, x=x)
+    assert np.array_equal(got, np.broadcast_to(x, (40, 24)))
+
+
+def test_out_may_be_an_operand_but_no_part_of_one() -> None:
+    out = np.full((16, 16), 2, np.float16)
+    tilewright.matmul(A, A, device="vm", epilogue=lambda acc, x: acc + x, x=out, out=out)
+    assert np.array_equal(out, np.full((16, 16), 18))
+    readonly = out.copy()
+    readonly.flags.writeable = False
+    bad: list[dict[str, Any]] = [
+        {"x": out[:, ::-1], "out": out}, {"x": out[3], "out": out}, {"x": 1.0, "out": readonly}
+    ]  # fmt: skip
+    for arguments in bad:
+        with pytest.raises(TilewrightError, match=r"must not share memory|must be writable"):
+            tilewright.matmul(A, A, device="vm", epilogue=lambda acc, x: acc + x, **arguments)
+
+
+def test_a_lambda_sees_its_variables_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scale in (2.0, 3.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        got = tilewright.matmul(A, A, device="vm", epilogue=lambda acc: acc * SCALE)
+        assert got[0, 0] == 16 * scale
+    for default, sign in ((0.0, False), (-0.0, True)):
+        got = tilewright.matmul(A, A, device="vm", epilogue=lambda acc, s=default: acc * s)
+        assert np.signbit(got).all() == sign
