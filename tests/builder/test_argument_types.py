@@ -104,7 +104,7 @@ SAID = {
     "a condition must be a predicate or a Python bool, got 0": lambda k, a: k.select(0, a, a),
     "expected a predicate": lambda k, a: branch(k, a),
     "an opcode must be text": lambda k, a: k.emit(5),
-    "descriptor can't take what it was given: AttributeError": lambda k, a: k.descriptor(5),
+    "descriptor got unsupported arguments: AttributeError": lambda k, a: k.descriptor(5),
 }
 
 
@@ -166,8 +166,10 @@ OPTIONS: dict[str, Any] = {
     "target must be text, such as sm_90a, got 90": {"target": 90},
     "params must map names to types": {"params": ["f32"]},
     "no parameter 'y'(.|\n)*its parameters: x": {"params": {"x": "ptr f32", "y": "f32"}},
-    "annotation 'ptr f32 align x': SyntaxError": {"params": {"x": "ptr f32 align x"}},
-    "annotation '1/0': ZeroDivisionError": {"params": {"x": "1/0"}},
+    "annotation 'ptr f32 align x' of parameter x raised SyntaxError": {
+        "params": {"x": "ptr f32 align x"}
+    },
+    "annotation '1/0' of parameter x raised ZeroDivisionError": {"params": {"x": "1/0"}},
     "align must be a power of two in bytes, got 3": {"params": {"x": "ptr f32 align 3"}},
     "must have at least one byte, got 0": {"params": {"x": "bytes 0"}},
 }

@@ -59,8 +59,8 @@ def test_parameters_declared_separately() -> None:
     ("spec", "says"),
     [
         ("f33", "unknown number format"),
-        (None, "has type None"),
-        (3, "has type 3"),
+        (None, "has the unsupported type None"),
+        (3, "has the unsupported type 3"),
         ("pred", "pred"),
     ],
 )
@@ -73,7 +73,7 @@ def test_one_trace_for_each_set_of_static_arguments() -> None:
     assert scale.trace() is scale.trace(by=2)
     assert scale.trace(by=3) is not scale.trace()
     assert scale.trace(by=1) is not scale.trace(by=True)
-    for wrong, says in (({"of": 1}, "no static argument 'of'"), ({"by": []}, "hashable")):
+    for wrong, says in (({"of": 1}, "unknown static argument 'of'"), ({"by": []}, "hashable")):
         with raises_message(KernelError, says):
             scale.trace(**wrong)
 
@@ -125,7 +125,7 @@ def test_loc_directives_name_the_python_source() -> None:
 
 def test_launches_use_the_registered_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazy_imports, "_PROVIDED", {})  # of this test alone
-    with pytest.raises(KernelError, match="nothing here can launch"):
+    with pytest.raises(KernelError, match="no launcher is registered"):
         scale[4](1, 2.0, 3, 4)
     calls = []
 
@@ -140,7 +140,7 @@ def test_launches_use_the_registered_launcher(monkeypatch: pytest.MonkeyPatch) -
     four, two, many = np.int64(4), np.uint8(2), np.int32(32)
     assert scale[four, (many,)](1, 2.0, 3, 4) == scale[(four, two), many](1, 2.0, 3, 4) == "done"
     set_launcher(None)
-    with pytest.raises(KernelError, match="nothing here can launch"):
+    with pytest.raises(KernelError, match="no launcher is registered"):
         scale[4](1, 2.0, 3, 4)
     assert calls[0][:4] == (scale.trace(by=5), (4, 1, 1), (64, 2, 1), (1, 2.0, 3, 4))
     assert calls[0][4] == {"device": "vm", "stream": None, "programmatic": False}
@@ -153,16 +153,19 @@ def test_launches_use_the_registered_launcher(monkeypatch: pytest.MonkeyPatch) -
     ("launch", "says"),
     [
         (lambda: scale(1), "needs a grid"),
-        (lambda: scale[4](1), "1 arguments were given"),
+        (lambda: scale[4](1), "got 1 arguments"),
         (lambda: scale[0], "positive integers"),
-        (lambda: scale[(4, 2)](1, 2.0, 3, 4), r"says .* block is \(64, 2, 1\)\n.*\(4, 2\), None\]"),
+        (
+            lambda: scale[(4, 2)](1, 2.0, 3, 4),
+            r"declares a block of \(64, 2, 1\)\n.*\(4, 2\), None\]",
+        ),
         (lambda: scale[1, 2.5], "positive integers"),
         (lambda: scale[np.float64(4)], "positive integers"),
         (
             lambda: scale[np.int64(1), np.int64(32)](1, 2.0, 3, 4),
-            r"scale\[1, 32\]: the kernel says",
+            r"scale\[1, 32\]: the kernel declares",
         ),
-        (lambda: kernel(lambda k: None, name="f")[4](), "block of f is not known"),
+        (lambda: kernel(lambda k: None, name="f")[4](), "block size of f is not known"),
     ],
 )
 def test_invalid_launches(launch: Any, says: str) -> None:
@@ -189,8 +192,11 @@ BAD = {
     "bound": (lambda k, x: k.range(x, x.view("s32")), "bounds of a loop must be u32, got s32"),
     "down": (lambda k, x: k.range(x, 0, -1), "count down with a signed"),
     "dtype": (lambda k, x: k.var("f33"), "unknown number format"),
-    "count": (lambda k, x: k.ptx.mad.lo.u32(x, x), "takes a:u32, b:u32, c:u32; 2 operands"),
-    "operand": (lambda k, x: k.emit("add.rn.f32", x.view("f32"), x), "operand b is f32"),
+    "count": (lambda k, x: k.ptx.mad.lo.u32(x, x), "takes a:u32, b:u32, c:u32, got 2 operands"),
+    "operand": (
+        lambda k, x: k.emit("add.rn.f32", x.view("f32"), x),
+        "operand b must be f32, got u32",
+    ),
     "too big": (lambda k, x: x + 2**32, "4294967296 does not fit u32"),
     "overflow": (lambda k, x: k.const("f16", 1e6), "does not fit f16"),
     "negative": (lambda k, x: x < -1, "a number of at least 0, got -1"),
@@ -207,12 +213,12 @@ BAD = {
     "loop guard": (lambda k, x: _loop_in_when(k, x), "a loop must not be inside k.when"),
     "break": (lambda k, x: k.break_(), "must be inside a loop on the device"),
     "into": (lambda k, x: k.add(x, 1, into=k.tid.x), "into= must be variables, got"),
-    "into type": (lambda k, x: k.add(x, 1, into=k.var("f32")), "operand d is u32"),
+    "into type": (lambda k, x: k.add(x, 1, into=k.var("f32")), "operand d must be u32, got f32"),
     "view": (lambda k, x: x.view("u64"), "a view must have the same size, got u32 as u64"),
     "to": (lambda k, x: x.view("b32").to("f32"), "can't be converted"),
     "rnd": (lambda k, x: x.to("f32", "up"), "rnd must be rn, rz, rm or rp, got 'up'"),
     "vector": (lambda k, x: k.emit("st.global.v2.u32", (k.const("u64", 0), 0), [x]), "vector of 2"),
-    "imm": (lambda k, x: k.emit("cp.async.wait_group", x), "operand n is imm"),
+    "imm": (lambda k, x: k.emit("cp.async.wait_group", x), "operand n must be an immediate"),
     "shfl": (lambda k, x: k.shfl("down", x.to("u16"), 1), "32 or 64 bits"),
 }
 

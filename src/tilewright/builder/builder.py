@@ -96,7 +96,7 @@ class Builder:
         return self.variables.var(value, init)
 
     def __getattr__(self, name: str) -> Any:
-        """Raises UnknownName, with a suggestion; Python calls it for unknown names only."""
+        """Raise UnknownName with a suggestion. Python calls it only for unknown names."""
         if name.startswith("_"):
             raise AttributeError(name)
         hint = suggest(name, dir(self))

@@ -56,8 +56,8 @@ class SubexpressionCache:
 
 
 def subexpression_key(opcode: str, args: tuple[Any, ...], dtype: object) -> SubexpressionKey | None:
-    """What identifies an operation; None where it must not be shared: it has other effects than its
-    result, or reads variables.
+    """The key of an operation; None if it must not be shared because it has side effects or reads
+    variables.
     """
     words = opcode.split(".")
     if words[0] not in _PURE or "cc" in words:

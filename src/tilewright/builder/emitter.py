@@ -167,7 +167,7 @@ class Emitter:
             self.guard, self.guard_register = before
 
     def static_condition(self, condition: object) -> bool:
-        """A condition that is known while the kernel is traced: Python's or NumPy's bool."""
+        """The value of a static condition: a Python or NumPy bool."""
         if not isinstance(condition, bool | np.bool_):
             what = f"a condition must be a predicate or a Python bool, got {condition!r:.60}"
             raise kernel_error(what, "compare it: x != 0; bool(n) is static")
@@ -175,7 +175,7 @@ class Emitter:
 
     @contextmanager
     def static_branch(self, condition: object) -> Iterator[None]:
-        """A block that is emitted where a static condition holds, and dropped otherwise."""
+        """A block that is emitted if a static condition holds, and dropped otherwise."""
         with self.scope():
             body, self.body = self.body, self.body if self.static_condition(condition) else []
             try:
@@ -184,7 +184,7 @@ class Emitter:
                 self.body = body
 
     def check_predicate(self, p: object) -> None:
-        """KernelError where ``p`` is not a predicate of this kernel."""
+        """Raise KernelError unless ``p`` is a predicate of this kernel."""
         if not isinstance(p, Reg) or p.dtype.name != "pred":
             raise kernel_error(f"expected a predicate, got {p!r}", "compare it: x != 0")
         if p.k is not self.k:
@@ -200,9 +200,9 @@ class Emitter:
 
     # --- immediates and the prologue ---
     def immediate(self, t: DType | None, value: Any) -> tree.Operand:
-        """A Python number as an operand; a register of the prologue where PTX has no immediate."""
+        """A Python number as an operand; a register of the prologue if PTX has no immediate."""
         if t is None:
-            raise kernel_error(f"the operand takes no number, got {value!r}")
+            raise kernel_error(f"the operand must not be a number, got {value!r}")
         if t.kind in ("float", "packed"):
             return self._float(t, value)
         if t.name == "pred":

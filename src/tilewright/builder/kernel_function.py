@@ -6,8 +6,8 @@
     scale.trace(per_thread=8).module          the PTX tree
     scale[blocks, 256](n, 2.0, x)             a launch, where the arrays live
 
-Parameters after ``k`` are the device's, keyword-only ones are static. Launching belongs to a
-higher layer, which provides itself as ``launcher``.
+Parameters after ``k`` are device parameters; keyword-only parameters are static. A higher layer
+launches kernels; it registers itself with ``set_launcher``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEAST_TARGET = "sm_50"
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced kernel: its module, and what a launch must know."""
+    """A traced kernel: its module, and the properties that a launch needs."""
 
     module: tree.Module = field(repr=False)
     name: str
@@ -62,12 +62,12 @@ class Traced:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """The numbers of the parameters through which the kernel may write."""
+        """The indices of the parameters through which the kernel may write."""
         return written_parameters(self.entry)
 
 
 class Launcher(Protocol):
-    """Runs a traced kernel; ``args`` are as many as ``traced.params``."""
+    """Launches a traced kernel; ``args`` has one element for each of ``traced.params``."""
 
     def __call__(
         self,
@@ -83,13 +83,15 @@ class Launcher(Protocol):
 
 
 def set_launcher(launcher: Launcher | None) -> None:
-    """Let ``kernel[grid, block](…)`` launch through this function (None: through nothing)."""
+    """Register the function through which ``kernel[grid, block](…)`` launches; None removes it."""
     provide("launcher", None if launcher is None else lambda: launcher)
 
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """What the decorator may say; ``k.launch_bounds`` and ``k.require`` say it from inside."""
+    """The options of the decorator. ``k.launch_bounds`` and ``k.require`` set some of them from
+    inside the kernel.
+    """
 
     name: str = ""
     params: Mapping[str, Any] | None = None
@@ -112,8 +114,8 @@ def trace(
 
     ``options`` are the fields of ``KernelOptions``.
     """
-    made = _options(options)
-    return _trace(function, parameters(function, made.params), static or {}, made)
+    checked = _options(options)
+    return _trace(function, parameters(function, checked.params), static or {}, checked)
 
 
 def trace_declared(
@@ -131,12 +133,15 @@ def _trace(
 ) -> Traced:
     name = options.name or function.__name__
     if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
-        raise KernelError(f"{name!r} is not a name for a kernel", hint="letters, digits, _ and $")
+        raise KernelError(
+            f"a kernel's name must be an identifier of PTX, got {name!r}",
+            hint="use letters, digits, _ and $",
+        )
     size = parameter_block.layout_parameters(name, [p.variable() for p in params]).size
     if size > parameter_block.MAX_BYTES:
-        most = parameter_block.MAX_BYTES
-        said = f"the parameters of {name} take {size} bytes; a kernel has at most {most}"
-        raise KernelError(said, hint="pass a pointer to what is long")
+        limit = parameter_block.MAX_BYTES
+        message = f"the parameters of {name} must have at most {limit} bytes, got {size}"
+        raise KernelError(message, hint="pass large values through a pointer")
     k = Builder(line_info=options.lines)
     k.launch_bounds(
         options.block,
@@ -148,9 +153,9 @@ def _trace(
     if options.target:
         k.require(options.target)
     try:
-        given = [p.load(k) for p in params]
+        values = [p.load(k) for p in params]
         with user_errors():
-            result = function(k, *given, **static)
+            result = function(k, *values, **static)
         _check_result(function, result)
         k.control.finish()
     finally:
@@ -160,26 +165,28 @@ def _trace(
 
 
 def _check_result(function: Callable[..., Any], result: Any) -> None:
-    """A kernel returns nothing; a lambda can't help it."""
+    """Raise KernelError if a kernel returns a value. A lambda always does, so it may."""
     code = function.__code__
     if result is not None and code.co_name != "<lambda>":
         raise KernelError(
-            f"{function.__name__} returns {result!r}; a kernel returns nothing",
+            f"a kernel must return None, but {function.__name__} returns {result!r}",
             location=SourceLocation(code.co_filename, code.co_firstlineno),
             hint="store results through a pointer",
         )
 
 
 def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
-    """The module, for the lowest PTX version and target that have all it uses and asks for."""
+    """The module, with the lowest PTX version and target that support its contents and meet
+    ``k.require``.
+    """
     items: list[tree.Item] = [tree.File(index, file) for file, index in k.emitter.files.items()]
     if k.memory.dynamic_align:
         dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.memory.dynamic_align)
         items.append(replace(dynamic, linkage="extern"))
     items += [*k.printing.externs(), *k.printing.texts(), _function(k, name, params)]
     module = tree.Module(items=tuple(items))
-    asked = {("1.0", name) for name in (_LEAST_TARGET, *k.bounds.targets)}
-    version, target = lowest_target({*module_requirements(module), *asked})
+    required = {("1.0", name) for name in (_LEAST_TARGET, *k.bounds.targets)}
+    version, target = lowest_target({*module_requirements(module), *required})
     return replace(module, version=version, target=(target.name,))
 
 
@@ -199,7 +206,7 @@ def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function
 
 
 class Kernel:
-    """A kernel function with its parameters; made by ``@kernel``."""
+    """A kernel function with its parameters; ``@kernel`` creates it."""
 
     def __init__(self, function: Callable[..., Any], options: KernelOptions) -> None:
         self.function = function
@@ -216,28 +223,30 @@ class Kernel:
         return f"kernel {self.__name__}({', '.join(map(str, self.params))})"
 
     def trace(self, **static: Any) -> Traced:
-        """The kernel for these static arguments, traced once for each choice of them."""
+        """The traced kernel for these static arguments; it is traced once and cached."""
         static = {**(self.function.__kwdefaults__ or {}), **static}
         key = tuple((name, type(static[name]), static[name]) for name in sorted(static))
         try:
-            found = self._cache.get(key)
+            traced = self._cache.get(key)
         except TypeError:
-            raise self._error("static arguments must be hashable", f"given: {static!r}") from None
-        if found is None:
+            raise self._error(f"static arguments must be hashable, got {static!r}") from None
+        if traced is None:
             self._check_statics(static)
-            found = self._cache[key] = _trace(self.function, self.params, static, self.options)
-        return found
+            traced = self._cache[key] = _trace(self.function, self.params, static, self.options)
+        return traced
 
     def _check_statics(self, static: Mapping[str, Any]) -> None:
         unknown = sorted(set(static) - set(self._statics))
         missing = sorted(set(self._statics) - set(static))
         if unknown or missing:
-            what = (
-                f"no static argument {unknown[0]!r}" if unknown else f"{missing[0]!r} is not given"
+            problem = (
+                f"unknown static argument {unknown[0]!r}"
+                if unknown
+                else f"missing static argument {missing[0]!r}"
             )
             names = ", ".join(self._statics) or "none"
             raise self._error(
-                f"{self.__name__}: {what}", f"its static (keyword-only) arguments: {names}"
+                f"{self.__name__}: {problem}", f"its static (keyword-only) arguments: {names}"
             )
 
     def _error(self, message: str, hint: str = "") -> KernelError:
@@ -247,10 +256,10 @@ class Kernel:
         )
 
     def __getitem__(self, launch: Any) -> ConfiguredKernel:
-        """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block.
+        """``kernel[grid, block]``, or ``kernel[grid]`` if the kernel declares its block.
 
-        Two numbers are a grid and a block, for Python gives ``kernel[(2, 4)]`` as ``kernel[2, 4]``;
-        a grid of two numbers alone is ``kernel[(2, 4), None]``.
+        Two numbers are a grid and a block, because Python passes ``kernel[(2, 4)]`` as
+        ``kernel[2, 4]``. Write a 2-D grid without a block as ``kernel[(2, 4), None]``.
         """
         grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
         block = dimensions(size) if size is not None else None
@@ -258,12 +267,14 @@ class Kernel:
         return ConfiguredKernel(self, dimensions(grid), block, numbers)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
-        raise self._error(f"{self.__name__} is a kernel: it needs a grid", "kernel[grid, block](…)")
+        raise self._error(
+            f"{self.__name__} is a kernel and needs a grid", "call kernel[grid, block](…)"
+        )
 
 
 @dataclass(frozen=True)
 class ConfiguredKernel:
-    """A kernel with its grid and block; calling it launches. ``numbers``: it was given two."""
+    """A kernel with its grid and block; calling it launches. ``numbers``: both are numbers."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -287,27 +298,27 @@ class ConfiguredKernel:
         kernel = self.kernel
         if len(args) != len(kernel.params):
             takes = ", ".join(map(str, kernel.params)) or "nothing"
-            raise kernel._error(
-                f"{kernel.__name__} takes {takes}; {len(args)} arguments were given"
-            )
+            raise kernel._error(f"{kernel.__name__} takes {takes}, got {len(args)} arguments")
         traced = kernel.trace(**static)
         size = self._size(traced)
         launcher: Launcher | None = provided("launcher")
         if launcher is None:
-            raise kernel._error("nothing here can launch a kernel", "import tilewright, which can")
-        how: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
-        return launcher(traced, self.grid, size, args, **how)
+            raise kernel._error("no launcher is registered", "import tilewright to register it")
+        options: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
+        return launcher(traced, self.grid, size, args, **options)
 
     def _size(self, traced: Traced) -> tuple[int, int, int]:
-        """The block: as it was given, or as the kernel says; KernelError where that is in doubt."""
+        """The block size of the launch or of the kernel. Raises KernelError if it is ambiguous."""
         name, size = self.kernel.__name__, self.block or traced.block
         if size is None:
-            raise self.kernel._error(f"the block of {name} is not known", "kernel[grid, block](…)")
+            raise self.kernel._error(
+                f"the block size of {name} is not known", "call kernel[grid, block](…)"
+            )
         if self.numbers and traced.block not in (None, size):
             grid, block = self.grid[0], size[0]
             raise self.kernel._error(
-                f"{name}[{grid}, {block}]: the kernel says that its block is {traced.block}",
-                f"{name}[({grid}, {block}), None] has that grid, {name}[{grid}, ({block},)] a"
+                f"{name}[{grid}, {block}]: the kernel declares a block of {traced.block}",
+                f"{name}[({grid}, {block}), None] has a 2-D grid, {name}[{grid}, ({block},)] a"
                 f" block of {block}",
             )
         return size
@@ -330,31 +341,32 @@ def kernel(
     cluster: Any = None,
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
-    """Make a kernel of a Python function: ``@kernel`` or ``@kernel(block=256, target="sm_90a")``.
+    """Decorator that makes a kernel of a Python function: ``@kernel``, or with options
+    ``@kernel(block=256, target="sm_90a")``.
 
     Options: ``name``; ``params`` (specifications by name, instead of annotations); ``block``
     (``.maxntid``, with ``exact`` ``.reqntid``); ``cluster`` (``.reqnctapercluster``, and the grid
-    is a multiple of it); ``min_ctas``; ``max_registers``; ``target`` (at least); ``lines`` (False:
-    no ``.loc``).
+    is a multiple of it); ``min_ctas``; ``max_registers``; ``target`` (the lowest one allowed);
+    ``lines`` (False: no ``.loc``).
     """
-    made = _options(options)
+    checked = _options(options)
     if function is not None:
-        return Kernel(function, made)
-    return lambda given: Kernel(given, made)
+        return Kernel(function, checked)
+    return lambda function: Kernel(function, checked)
 
 
-def _options(given: Mapping[str, Any]) -> KernelOptions:
-    """KernelError for an unknown option, or an option of the wrong type."""
+def _options(values: Mapping[str, Any]) -> KernelOptions:
+    """The options. Raises KernelError for an unknown option or an option of the wrong type."""
     names = [f.name for f in fields(KernelOptions)]
-    for name in given:
+    for name in values:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(names)}"
             raise kernel_error(f"a kernel has no option {name!r}", hint)
-    made = KernelOptions(**given)
-    for name, kind, what in (("name", str, "text"), ("target", str, "text, such as sm_90a")):
-        if not isinstance(getattr(made, name), kind):
-            raise kernel_error(f"{name} must be {what}, got {getattr(made, name)!r:.60}")
-    if made.params is not None and not isinstance(made.params, Mapping):
-        raise kernel_error(f"params must map names to types, got {made.params!r:.60}")
-    return made
+    options = KernelOptions(**values)
+    for name, description in (("name", "text"), ("target", "text, such as sm_90a")):
+        if not isinstance(getattr(options, name), str):
+            raise kernel_error(f"{name} must be {description}, got {getattr(options, name)!r:.60}")
+    if options.params is not None and not isinstance(options.params, Mapping):
+        raise kernel_error(f"params must map names to types, got {options.params!r:.60}")
+    return options

@@ -1,4 +1,4 @@
-"""Parameters of a kernel: what the annotations of its Python function say.
+"""Parameters of a kernel, parsed from the annotations of its Python function.
 
     def saxpy(k, n: u32, a: f32, x: ptr(f32), y: ptr(f32, align=16)): …
 
@@ -67,7 +67,7 @@ class Param:
         return tree.Variable("param", "u64", self.symbol, qualifiers=words if self.space else ())
 
     def load(self, k: Builder) -> Reg | Pointer:
-        """What stands for it in the kernel function, read in the prologue."""
+        """The parameter's value in the kernel function, read in the prologue."""
         where = tree.Symbol(self.symbol)
         if self.count:
             return Pointer(k, "param", "b8", where, 0, self.align)
@@ -102,51 +102,53 @@ def _check_align(align: Any) -> None:
 
 
 tensor_map = by_value(128, 64)
-"""A tensor map, for tensor copies: ``tilewright.tensor_map`` makes the argument."""
+"""A tensor map for tensor copies; ``tilewright.tensor_map`` creates the argument."""
 
 
 def parameters(
-    function: Callable[..., Any], given: Mapping[str, Any] | None = None
+    function: Callable[..., Any], specs: Mapping[str, Any] | None = None
 ) -> tuple[Param, ...]:
-    """A kernel function's parameters after ``k``, in order. ``given`` precedes annotations."""
+    """A kernel function's parameters after ``k``, in order. ``specs`` override annotations."""
     if not inspect.isfunction(function):
-        raise KernelError(f"{function!r} is not a Python function", hint="@kernel on a def")
+        raise KernelError(
+            f"a kernel must be a Python function, got {function!r}", hint="use @kernel on a def"
+        )
     code = function.__code__
     names = code.co_varnames[1 : code.co_argcount]
     location = SourceLocation(code.co_filename, code.co_firstlineno)
     if code.co_flags & _SUSPENDS:
         raise KernelError(
-            f"{function.__name__} is a generator or async: a kernel runs through when traced",
+            f"{function.__name__} must not be a generator or async: a kernel is traced in one call",
             location=location,
-            hint="a plain def, without yield",
+            hint="use a plain def, without yield",
         )
     if code.co_argcount == 0:
         raise KernelError(
-            f"{function.__name__} takes no builder",
+            f"{function.__name__} has no parameter for the builder",
             location=location,
-            hint="its first parameter is k",
+            hint="the first parameter of a kernel is k",
         )
     if code.co_flags & 0x0C:
         raise KernelError(
-            f"{function.__name__} has *args or **kwargs",
+            f"a kernel must not have *args or **kwargs, but {function.__name__} has",
             location=location,
             hint="name each parameter",
         )
-    for name in given or {}:
+    for name in specs or {}:
         if name not in names:
             allowed = ", ".join(names) or "none"
             message = f"{function.__name__} has no parameter {name!r}"
             raise KernelError(message, location=location, hint=f"its parameters: {allowed}")
-    specs = {**function.__annotations__, **(given or {})}
-    return tuple(_parameter(function, name, specs.get(name), location) for name in names)
+    merged = {**function.__annotations__, **(specs or {})}
+    return tuple(_parameter(function, name, merged.get(name), location) for name in names)
 
 
 def declared(specs: Mapping[str, Any]) -> tuple[Param, ...]:
     """Parameters declared by name and type, without a Python signature."""
     parsed = {name: _parsed(spec, {}) for name, spec in specs.items()}
-    found = [replace(param, name=name) for name, param in parsed.items() if param is not None]
-    assert len(found) == len(specs)
-    return tuple(found)
+    params = [replace(param, name=name) for name, param in parsed.items() if param is not None]
+    assert len(params) == len(specs)
+    return tuple(params)
 
 
 def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
@@ -158,21 +160,23 @@ def _parameter(
     function: Callable[..., Any], name: str, spec: Any, location: SourceLocation
 ) -> Param:
     try:
-        found = _parsed(spec, function.__globals__)
+        param = _parsed(spec, function.__globals__)
     except (DtypeError, KernelError) as error:
         raise KernelError(
             f"parameter {name}: {error.message}", location=location, hint=error.hint
         ) from None
     except Exception as error:  # of an annotation that is evaluated
-        what = f"parameter {name} has the annotation {spec!r}: {type(error).__name__}: {error}"
-        raise KernelError(what, location=location, hint=_EXAMPLES) from error
-    if found is None or found.dtype.name == "pred":
+        message = (
+            f"the annotation {spec!r} of parameter {name} raised {type(error).__name__}: {error}"
+        )
+        raise KernelError(message, location=location, hint=_EXAMPLES) from error
+    if param is None or param.dtype.name == "pred":
         raise KernelError(
-            f"parameter {name} of {function.__name__} has type {spec!r}",
+            f"parameter {name} of {function.__name__} has the unsupported type {spec!r}",
             location=location,
             hint=_EXAMPLES,
         )
-    return replace(found, name=name)
+    return replace(param, name=name)
 
 
 def _parsed(spec: Any, names: Mapping[str, Any]) -> Param | None:

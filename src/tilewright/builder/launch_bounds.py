@@ -15,7 +15,7 @@ Size = Union[int, Sequence[int]]
 
 
 class LaunchBounds:
-    """Directives of the kernel, and the targets that it requires."""
+    """The kernel's performance-tuning directives and required targets."""
 
     def __init__(self) -> None:
         self.block: tuple[int, int, int] | None = None
@@ -51,7 +51,7 @@ class LaunchBounds:
             self.directives[directive] = (operator.index(value),)
 
     def require(self, target: str) -> None:
-        """Require a target beyond what the instructions need, such as ``sm_90a``."""
+        """Require a target, such as ``sm_90a``, in addition to those that the instructions need."""
         self.targets.append(Target.parse(target).name)
 
 

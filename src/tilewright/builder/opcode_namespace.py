@@ -1,8 +1,8 @@
 """Every instruction by its name: ``k.ptx.mad.lo.s32(a, b, c)``.
 
-Attributes spell the opcode's words: a trailing underscore sets a Python keyword apart
-(``global_``, ``async_``, ``and_``), a leading one a digit (``_2d``), two underscores are ``::``
-(``shared__cluster``). Calling it is ``k.emit`` of the opcode.
+Attributes spell the opcode's words. Append an underscore to a Python keyword (``global_``,
+``async_``, ``and_``), prepend one to a digit (``_2d``), and write two underscores for ``::``
+(``shared__cluster``). A call is ``k.emit`` of the opcode.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Opcode:
-    """An opcode being spelled; call it to emit it. Takes and returns what ``Emitter.emit`` does."""
+    """An opcode being spelled. Call it to emit it, with the arguments of ``Emitter.emit``."""
 
     def __init__(self, k: Emitter, text: str = "") -> None:
         self._k = k

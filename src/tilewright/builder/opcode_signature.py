@@ -1,8 +1,7 @@
-"""What an opcode takes, prepared for emitting: the form's signatures with their types looked up,
-once for each opcode.
+"""Signatures of opcodes for emitting: the operands of a form with their types looked up, cached for
+each opcode.
 
-The instruction table is the only truth about operands; this is its shape for the builder's inner
-loop.
+The instruction table is the only source of operands; this is its form for the builder's inner loop.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class OperandSlot:
     """One operand of a signature.
 
     ``accepted``: the register types it takes; ``count``: the vector length, or 0; ``read_write``: a
-    destination that is also read; ``allowed``: the permitted immediates of each element, where
-    they are restricted.
+    destination that is also read; ``allowed``: the allowed immediates of each element, if they are
+    restricted.
     """
 
     name: str
@@ -65,8 +64,8 @@ class OperandSlot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpcodeSignature:
-    """A form's operands. ``least`` sources must be given; ``dests`` are the required ones;
-    ``limited`` are the sources that may not be any immediate, by their place.
+    """A form's operands. ``least``: the number of required sources; ``dests``: the required
+    destinations; ``limited``: indices of the sources whose immediates are restricted.
     """
 
     dests: tuple[OperandSlot, ...]
@@ -90,40 +89,40 @@ class OpcodeSignature:
 @lru_cache(maxsize=None)
 def lookup(opcode: str) -> tuple[OpcodeSignature, ...]:
     """The signatures of an opcode's form. Raises UnknownInstruction."""
-    found = form(opcode)
-    relaxed = "relaxed" in found.effects  # registers may be larger than the type
-    return tuple(OpcodeSignature.of(specs, relaxed) for specs in found.signatures)
+    row = form(opcode)
+    relaxed = "relaxed" in row.effects  # registers may be larger than the type
+    return tuple(OpcodeSignature.of(specs, relaxed) for specs in row.signatures)
 
 
-def operand_mismatch(opcode: str, slot: OperandSlot, given: Reg) -> KernelError:
-    """The error of a register whose type an operand does not take."""
-    wanted = slot.dtype
+def operand_mismatch(opcode: str, slot: OperandSlot, register: Reg) -> KernelError:
+    """The error for a register whose type an operand does not accept."""
+    expected = slot.dtype
     return kernel_error(
-        f"{opcode}: operand {slot.name} is {wanted}, the register is {given.dtype.name}",
-        _as(wanted, given.dtype) if wanted is not None else "",
+        f"{opcode}: operand {slot.name} must be {expected}, got {register.dtype.name}",
+        _conversions(register.dtype, expected) if expected is not None else "",
     )
 
 
-def _as(wanted: DType, given: DType) -> str:
-    """How a register of one type becomes one of another; empty where nothing short does it."""
-    name, number = wanted.name, given.name == "pred" or given.kind in ("int", "uint", "float")
-    if wanted.bits == given.bits:
-        ways = [f".view({name!r}) for its bits"]
-    elif wanted.bits == 2 * given.bits and wanted.kind in ("bits", "packed"):
-        ways = [f"k.pack({name!r}, low, high) joins two of them"]
+def _conversions(source: DType, to: DType) -> str:
+    """How to convert a register to another type; empty if no single call does it."""
+    name, number = to.name, source.name == "pred" or source.kind in ("int", "uint", "float")
+    if to.bits == source.bits:
+        hints = [f".view({name!r}) for its bits"]
+    elif to.bits == 2 * source.bits and to.kind in ("bits", "packed"):
+        hints = [f"k.pack({name!r}, low, high) joins two registers"]
     else:
-        ways = [] if number else [f".view('u{given.bits}') says what the bits are"]
-    if number and _converts(wanted, given):
-        ways.append(f".to({name!r}) for its value")
-    if not ways and given.kind in ("int", "uint") and given.bits >= 8:
-        ways.append(f".to('u{wanted.bits}') for its value")
-    return ", ".join(ways)
+        hints = [] if number else [f".view('u{source.bits}') for its bits as an integer"]
+    if number and _converts(source, to):
+        hints.append(f".to({name!r}) for its value")
+    if not hints and source.kind in ("int", "uint") and source.bits >= 8:
+        hints.append(f".to('u{to.bits}') for its value")
+    return ", ".join(hints)
 
 
-def _converts(wanted: DType, given: DType) -> bool:
-    """Whether ``.to`` has the one from the other."""
-    if wanted.name == "bf16":
-        return given.name in ("f32", "f16")
-    small = min(wanted.bits, given.bits) < 8 and "pred" not in (wanted.name, given.name)
-    floats = all(t.kind != "float" or t.bits >= 16 for t in (wanted, given))
-    return wanted.kind in ("int", "uint", "float", "pred") and floats and not small
+def _converts(source: DType, to: DType) -> bool:
+    """Whether ``.to`` supports this conversion."""
+    if to.name == "bf16":
+        return source.name in ("f32", "f16")
+    small = min(to.bits, source.bits) < 8 and "pred" not in (to.name, source.name)
+    floats = all(t.kind != "float" or t.bits >= 16 for t in (to, source))
+    return to.kind in ("int", "uint", "float", "pred") and floats and not small

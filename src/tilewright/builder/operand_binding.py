@@ -1,7 +1,7 @@
 """Operand binding: the arguments of an instruction become operands of the PTX tree.
 
-The signatures of the opcode define what each argument may be; the first signature that accepts all
-arguments is taken.
+The signatures of the opcode define the types of the arguments; the first signature that accepts all
+arguments is used.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class OperandBinding:
     def bind(
         self, opcode: str, signatures: tuple[OpcodeSignature, ...], args: tuple[Any, ...]
     ) -> tuple[OpcodeSignature, list[tree.Operand]]:
-        """The first signature that takes these arguments, and the operands they become."""
+        """The first signature that accepts these arguments, and the operands."""
         failure: KernelError | None = None
         count = len(args)
         for signature in signatures:
             if signature.least <= count <= len(signature.sources):
                 try:
                     pairs = zip(signature.sources, args, strict=False)
-                    made = [self._source(opcode, slot, value) for slot, value in pairs]
+                    operands = [self._source(opcode, slot, value) for slot, value in pairs]
                     for i in signature.limited:
                         if i < count:
-                            check_immediates(opcode, signature.sources[i], made[i], args[i])
-                    return signature, made
+                            check_immediates(opcode, signature.sources[i], operands[i], args[i])
+                    return signature, operands
                 except KernelError as error:
                     failure = failure or error
         if failure is not None:
             raise failure
         allowed = " or ".join(map(str, signatures))
-        raise kernel_error(f"{opcode} takes {allowed}; {count} operands were given")
+        raise kernel_error(f"{opcode} takes {allowed}, got {count} operands")
 
     def _source(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
         if isinstance(value, (Reg, Pointer)) and value.k is not self._k:
@@ -87,7 +87,7 @@ class OperandBinding:
         if not isinstance(value, (tuple, list, Registers)) or len(value) != slot.count:
             size = f"{len(value)} values" if hasattr(value, "__len__") else repr(value)
             raise kernel_error(
-                f"{opcode}: operand {slot.name} is a vector of {slot.count}, not {size}"
+                f"{opcode}: operand {slot.name} must be a vector of {slot.count}, got {size}"
             )
         accepted = slot.accepted
         items = []
@@ -108,12 +108,12 @@ class OperandBinding:
         if isinstance(value, Pointer):
             if value.space.split("::")[0] != slot.space.split("::")[0]:
                 raise kernel_error(
-                    f"{opcode}: operand [{slot.name}] is a {slot.space or 'generic'} address, "
-                    f"the pointer is {value.space or 'generic'}",
+                    f"{opcode}: operand [{slot.name}] must be a {slot.space or 'generic'} address, "
+                    f"got a {value.space or 'generic'} pointer",
                     "name the state space in the opcode, or convert the address with cvta",
                 )
             return value.operand
-        if _moved_on(value):
+        if _is_offset_register(value):
             if value[0].k is not self._k:
                 raise other_trace_error(value[0])
             return tree.MemoryOperand(value[0].operand, value[1].__index__())
@@ -122,8 +122,8 @@ class OperandBinding:
         if isinstance(value, tree.MemoryOperand):
             return value
         raise kernel_error(
-            f"{opcode}: operand [{slot.name}] is an address, not {value!r}",
-            "give a pointer, a register, or (register, byte offset)",
+            f"{opcode}: operand [{slot.name}] must be an address, got {value!r}",
+            "pass a pointer, a register, or (register, byte offset)",
         )
 
     def _name(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
@@ -143,18 +143,22 @@ class OperandBinding:
                 return value.operand
         if is_integer(value):
             return tree.Imm(value.__index__())
-        raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
+        kind = _KINDS.get(slot.kind, f"a {slot.kind}")
+        raise kernel_error(f"{opcode}: operand {slot.name} must be {kind}, got {value!r}")
+
+
+_KINDS = {"imm": "an immediate", "any": "a name"}
 
 
 def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.MemoryOperand:
-    """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
+    """A tensor map's address with coordinates, as ``k.tensor_address`` returns it."""
     if not isinstance(value, tree.MemoryOperand) or len(value.coords or ()) != slot.count:
-        wanted = f"a tensor map's address with {slot.count} coordinates"
-        raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
+        expected = f"a tensor map's address with {slot.count} coordinates"
+        raise kernel_error(f"{opcode}: operand {slot.name} must be {expected}, got {value!r}")
     return value
 
 
-def _moved_on(value: Any) -> bool:
+def _is_offset_register(value: Any) -> bool:
     """Whether a value is (register, byte offset)."""
     pair = isinstance(value, tuple) and len(value) == 2
     return pair and isinstance(value[0], Reg) and is_integer(value[1])

@@ -1,9 +1,8 @@
-"""Where in the user's Python a kernel is being traced: for ``.loc`` lines and for errors with a
-caret.
+"""The user's source location while a kernel is traced: for ``.loc`` directives and for errors with
+a caret.
 
-The user's frame is the innermost one that is not the builder's, the layouts', the tilers' or
-contextlib's.
-Looking a line up happens once for each emitted instruction, so it costs a few frame steps and no
+The user's frame is the innermost one that is not in the builder, the layouts, the tilers or
+contextlib. The look-up runs once for each emitted instruction, so it walks a few frames and avoids
 ``inspect``.
 """
 
@@ -43,12 +42,12 @@ def user_frame() -> FrameType | None:
 
 
 def current_location() -> SourceLocation | None:
-    """Where the user's code stands now, with the source text of the expression."""
+    """The current location in the user's code, with the source text of the expression."""
     frame = user_frame()
-    return None if frame is None else _place_in(frame, frame.f_lineno, frame.f_lasti)
+    return None if frame is None else _location_in(frame, frame.f_lineno, frame.f_lasti)
 
 
-def _place_in(frame: FrameType, line: int, instruction: int) -> SourceLocation:
+def _location_in(frame: FrameType, line: int, instruction: int) -> SourceLocation:
     file = frame.f_code.co_filename
     text = linecache.getline(file, line, frame.f_globals).rstrip("\n")
     start, last, first, end = list(frame.f_code.co_positions())[instruction // 2]
@@ -61,8 +60,8 @@ def _place_in(frame: FrameType, line: int, instruction: int) -> SourceLocation:
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """What the builder's own code raises while a kernel is traced is the user's mistake: a
-    KernelError at the user's line.
+    """Convert built-in exceptions that the builder's code raises for wrong arguments to KernelError
+    at the user's line.
     """
     try:
         yield
@@ -72,9 +71,9 @@ def user_errors() -> Iterator[None]:
         if isinstance(error, TilewrightError) or not users or users[-1] + 1 == len(calls):
             raise
         tb, called = calls[users[-1]], calls[users[-1] + 1].tb_frame.f_code.co_name
-        what = f"{called} can't take what it was given: {type(error).__name__}: {error}"
-        where = _place_in(tb.tb_frame, tb.tb_lineno, tb.tb_lasti)
-        raise KernelError(what, location=where) from error
+        message = f"{called} got unsupported arguments: {type(error).__name__}: {error}"
+        location = _location_in(tb.tb_frame, tb.tb_lineno, tb.tb_lasti)
+        raise KernelError(message, location=location) from error
 
 
 def _calls(tb: TracebackType | None) -> Iterator[TracebackType]:
@@ -84,5 +83,5 @@ def _calls(tb: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def kernel_error(message: str, hint: str = "") -> KernelError:
-    """A KernelError at the user's line, to be raised."""
+    """A KernelError at the user's line, for the caller to raise."""
     return KernelError(message, location=current_location(), hint=hint)

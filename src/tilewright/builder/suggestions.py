@@ -31,7 +31,7 @@ _ELSEWHERE = {  # names of CUDA, Triton and NumPy, and their equivalents here
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """What an unknown name of the builder probably means."""
+    """A hint for an unknown name of the builder."""
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
     if name in ROWS:

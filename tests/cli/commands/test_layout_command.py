@@ -49,7 +49,7 @@ def test_bank_conflicts_and_sectors(capsys: Any) -> None:
     asked = ("--bits", "16", "--shared", "ldmatrix.x4", *LINES)
     _, out, _ = said(capsys, TILE, *asked)
     assert out.splitlines()[:4] == [
-        "shared    ldmatrix.x4 of 16 bytes, 1 request: 32 wavefronts, 4 would do without conflicts",
+        "shared    ldmatrix.x4 of 16 bytes, 1 request: 32 wavefronts, 4 without conflicts",
         "worst     warp 0, instruction 0",
         "lanes  wavefronts  banks  lanes with different words",
         "0-7    8           0-3    0 | 1 | 2 | 3 | 4 | 5 | 6 | 7",

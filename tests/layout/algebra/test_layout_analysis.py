@@ -160,11 +160,14 @@ def test_a_compact_layout_moves_all_that_its_size_allows(layout):
     [
         (L((64, 8), (1, 66)), "4 bytes, 2 elements of 16 bits: mode 8:66 begins at multiples of 2"),
         (L((64, 8), (1, N)), "2 bytes, 1 element of 16 bits: stride n is dynamic"),
-        (L((N, 64), (64, 1)), "16 bytes, 8 elements of 16 bits: instructions move no more"),
+        (
+            L((N, 64), (64, 1)),
+            "16 bytes, 8 elements of 16 bits: instructions move at most 16 bytes",
+        ),
         (L((N, 8), (1, 64)), "2 bytes, 1 element of 16 bits: size n is dynamic"),
         (
             ComposedLayout(Swizzle(3, 2, 3), 0, L((64, 8), (1, 64))),
-            "8 bytes, 4 elements of 16 bits: what comes after it keeps 4 together",
+            "8 bytes, 4 elements of 16 bits: the swizzle keeps 4 elements contiguous",
         ),
     ],
 )

@@ -49,9 +49,9 @@ def test_composition_of_two_matrices():
         "(6,2):(8,2) o (4,3):(3,1)\n"
         "  mode 0, 4:3\n"
         "    6:8  stride 3 leaves 2 of 6, 3·8 = 24 apart: takes 2 of 4 -> 2:24\n"
-        "    2:2  stride 1, 1·2 = 2 apart: takes the 2 wanted -> 2:2\n"
+        "    2:2  stride 1, 1·2 = 2 apart: takes the remaining 2 -> 2:2\n"
         "  mode 1, 3:1\n"
-        "    6:8  stride 1 leaves 6 of 6, 1·8 = 8 apart: takes the 3 wanted -> 3:8\n"
+        "    6:8  stride 1 leaves 6 of 6, 1·8 = 8 apart: takes the remaining 3 -> 3:8\n"
         "= ((2,2),3):((24,2),8)"
     )
 
@@ -61,7 +61,7 @@ def test_a_stride_that_passes_over_a_mode():
         "(4,6,8,10):(2,3,5,7) o 6:12\n"
         "  4:2  stride 12 passes over all 4: stride 3 is left\n"
         "  6:3  stride 3 leaves 2 of 6, 3·3 = 9 apart: takes 2 of 6 -> 2:9\n"
-        "  8:5  stride 1 leaves 8 of 8, 1·5 = 5 apart: takes the 3 wanted -> 3:5\n"
+        "  8:5  stride 1 leaves 8 of 8, 1·5 = 5 apart: takes the remaining 3 -> 3:5\n"
         "= (2,3):(9,5)"
     )
 
@@ -80,7 +80,7 @@ def test_one_mode_on_the_left():
 def test_an_error_names_the_mode_and_the_reason():
     told = explain(composition, L((4, 3), (1, 5)), L((4, 4), (1, 3)))
     assert told.lines[-3:] == (
-        "    4:1  stride 1 leaves 4 of 4, 1·1 = 1 apart: takes the 4 wanted -> 4:1",
+        "    4:1  stride 1 leaves 4 of 4, 1·1 = 1 apart: takes the remaining 4 -> 4:1",
         "  mode 1, 4:3",
         "refused: composition of (4,3):(1,5) with 4:3 is not a layout:"
         " stride 3 does not divide size 4",

@@ -141,7 +141,7 @@ def test_lines_that_neighbours_share_save_nothing_but_their_banks():
 
 def test_colliding_lanes_are_named():
     assert str(bank_conflicts(L((8, 4), (64, 1)), bits=32)) == (
-        "ld of 16 bytes, 1 request: 8 wavefronts, 1 would do without conflicts\n"
+        "ld of 16 bytes, 1 request: 8 wavefronts, 1 without conflicts\n"
         "warp 0, instruction 0, lanes 0-7: 8 wavefronts\n"
         "  banks 0-3: a word each for lanes 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7"
     )

@@ -194,7 +194,7 @@ def test_a_stage_from_memory_to_the_instruction() -> None:
         "A: who loads what", "A: who holds what", "A: in registers", "A: in the instruction",
     ]  # fmt: skip
     assert steps[-1].heading == "C: who accumulates what"
-    assert "256 sectors of 32 bytes, the least" in steps[0].about
+    assert "256 sectors of 32 bytes, the minimum" in steps[0].about
     assert "no conflicts" in steps[1].about and "no conflicts" in steps[4].about
     element = 37 + 128 * 13
     assert steps[0].facts["offset"][element] == 37 * 4096 + 13
@@ -204,7 +204,7 @@ def test_a_stage_from_memory_to_the_instruction() -> None:
 
 def test_a_stage_with_conflicts_says_so() -> None:
     plain = followed(stage(Layout((128, 32), (32, 1)))).steps
-    assert "would do without conflicts" in next(s for s in plain if "loads" in s.title).about
+    assert "without conflicts" in next(s for s in plain if "loads" in s.title).about
 
 
 def test_wgmma_reads_shared_memory() -> None:

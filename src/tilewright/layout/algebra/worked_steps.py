@@ -3,9 +3,9 @@
     (6,2):(8,2) o (4,3):(3,1)
       mode 0, 4:3
         6:8  stride 3 leaves 2 of 6, 3·8 = 24 apart: takes 2 of 4 -> 2:24
-        2:2  stride 1, 1·2 = 2 apart: takes the 2 wanted -> 2:2
+        2:2  stride 1, 1·2 = 2 apart: takes the remaining 2 -> 2:2
       mode 1, 3:1
-        6:8  stride 1 leaves 6 of 6, 1·8 = 8 apart: takes the 3 wanted -> 3:8
+        6:8  stride 1 leaves 6 of 6, 1·8 = 8 apart: takes the remaining 3 -> 3:8
     = ((2,2),3):((24,2),8)
 
 The code that computes the operation reports the steps. If the operation fails, the last line has
@@ -49,7 +49,7 @@ class Explanation:
 
 def explain(operation: Callable[..., Any], *args: Any) -> Explanation:
     """``operation(*args)`` step by step, for composition, complement, logical_divide, right_inverse
-    and left_inverse. LayoutError for another operation, or another number of arguments.
+    and left_inverse. LayoutError for another operation, or a wrong number of arguments.
     """
     name = getattr(operation, "__name__", repr(operation))
     worked = next((how for known, how in _WORKED.items() if known is operation), None)
@@ -62,7 +62,7 @@ def explain(operation: Callable[..., Any], *args: Any) -> Explanation:
         raise LayoutError(f"{name} of {len(args)} arguments: {e}") from None
     lines: list[str] = []
     try:
-        lines.extend(worked(*args))  # keeps those before a refusal
+        lines.extend(worked(*args))  # has the lines before a refusal
         result = operation(*args)
     except LayoutError as e:
         return Explanation((*lines, f"refused: {e.message}"), refusal=e)
@@ -108,23 +108,23 @@ def _composed(a: Any, b: Any) -> Lines:
 
 
 def _modes(a: Layout, b: Layout, name: str, sides: dict[Any, _Side]) -> Lines:
-    """The modes of ``b``, each over the modes of ``a``; a coordinate's over those of its place."""
+    """The modes of ``b``, each composed with ``a``, or with the mode of ``a`` that a basis selects."""
     if b.shape.__class__ is tuple:
         for i, mode in enumerate(b):
             yield from _modes(a, mode, f"{name}.{i}" if name else f"mode {i}", sides)
         return
     basis = isinstance(b.stride, ScaledBasis)
-    place, stride = (b.stride.mode, b.stride.value) if basis else ((), b.stride)
-    if place not in sides:
-        sides[place] = _Side.of(mode_at(a, place))
+    path, stride = (b.stride.mode, b.stride.value) if basis else ((), b.stride)
+    if path not in sides:
+        sides[path] = _Side.of(mode_at(a, path))
     if name:
         yield f"{name}, {b}"
-    walk = sides[place].walk(b.shape, stride)
+    walk = sides[path].walk(b.shape, stride)
     yield from _indented(walk) if name else walk
 
 
 class _Side(NamedTuple):
-    """A left side that writes down what is done with its modes."""
+    """A left side that records the steps of a composition."""
 
     left: Left
     steps: list[tuple[int, int, int, int]]
@@ -135,7 +135,7 @@ class _Side(NamedTuple):
         return cls(left_side(a, lambda *step: steps.append(step)), steps)
 
     def walk(self, size: Number, stride: Number) -> Lines:
-        """What composing with size:stride does; the LayoutError of a refusal comes last."""
+        """The steps of composing with size:stride; raises the LayoutError of a refusal last."""
         self.steps.clear()
         refusal = None
         try:
@@ -144,8 +144,8 @@ class _Side(NamedTuple):
             refusal = e
         if not self.steps and refusal is None:
             yield self._trivial(size, stride)
-        told = [step for step in self.steps if self._tells(*step)]
-        yield from _columns((self._mode(step[0]), self._step(*step)) for step in told)
+        shown = [step for step in self.steps if self._is_shown(*step)]
+        yield from _columns((self._mode(step[0]), self._step(*step)) for step in shown)
         if refusal is not None:
             raise refusal
 
@@ -158,8 +158,8 @@ class _Side(NamedTuple):
         apart, to = _apart(stride, self.left[1][0])
         return f"{self._mode(0)}  stride {stride}, {apart} apart: takes {size} -> {size}:{to}"
 
-    def _tells(self, i: int, step: int, rest: int, taken: int) -> bool:
-        """Whether a step does more than divide a stride that nothing is left to take with."""
+    def _is_shown(self, i: int, step: int, rest: int, taken: int) -> bool:
+        """Whether a step takes elements, or is the last."""
         return rest > 1 or i == len(self.left[0]) - 1
 
     def _step(self, i: int, step: int, rest: int, taken: int) -> str:
@@ -168,7 +168,7 @@ class _Side(NamedTuple):
             return f"stride {step} passes over all {size}: stride {step // size} is left"
         apart, to = _apart(step, self.left[1][i])
         leaves = "" if last else f" leaves {-(-size // step)} of {size}"
-        takes = f"takes {taken} of {rest}" if taken < rest else f"takes the {rest} wanted"
+        takes = f"takes {taken} of {rest}" if taken < rest else f"takes the remaining {rest}"
         return f"stride {step}{leaves}, {apart} apart: {takes} -> {taken}:{to}"
 
 
@@ -180,7 +180,7 @@ def _apart(step: Number, stride: Number) -> tuple[str, str]:
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> Lines:
-    """Texts behind names of one width."""
+    """Names padded to one width, followed by texts."""
     named = list(rows)
     width = max((len(name) for name, _ in named), default=0)
     return (f"{name:<{width}}  {text}" for name, text in named)
@@ -197,7 +197,7 @@ def _complement(layout: Any, max_idx: Any = 1) -> Lines:
 
 
 def _gaps(layout: Layout, bound: IntTuple) -> Lines:
-    """The gap below each mode, and how often all of it fits into the bound."""
+    """The gap below each mode, and how often the layout fits into the bound."""
     span: Number = 1
     for s, d, below in gaps(layout):
         gap, span = d // below, mul(s, d)

@@ -23,16 +23,16 @@ from .vectorization import WIDEST, check_bits
 Array = NDArray[np.int64]
 
 LINE = 16
-"""Bytes at each address that ldmatrix and stmatrix take."""
+"""Bytes at each address of ldmatrix and stmatrix."""
 NOBODY = -1
-"""The address of a lane that takes no part."""
+"""The address of an inactive lane."""
 
 _OP = re.compile(r"(ld|st)(?:|matrix\.x([124]))$")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """``addresses`` in bytes, (warps, instructions, lanes); NOBODY where a lane takes no part.
+    """``addresses`` in bytes, (warps, instructions, lanes); NOBODY for an inactive lane.
 
     Each active lane moves ``width`` bytes, and its address is a multiple of them.
     """
@@ -47,7 +47,7 @@ class Access:
 
     @property
     def matrix(self) -> bool:
-        """Whether the lanes give the addresses of lines: ldmatrix, stmatrix."""
+        """Whether the lanes' addresses are those of matrix rows: ldmatrix, stmatrix."""
         return "matrix" in self.op
 
     def requests(self) -> Array:
@@ -68,13 +68,13 @@ def access(
 ) -> Access:
     """The requests of a (thread, values …) layout of elements of ``bits`` bits.
 
-    ``vector`` is in bytes, or None for the widest that all threads can move at once. ``op``: ld, st
-    (of each thread's own values), or ldmatrix.x1, .x2, .x4, stmatrix.x1 … (the threads give the
-    lines of 16 bytes that matrices are made of; of a warp the first 8, 16 or all 32). With ``tv``,
-    (thread, value) → number of an element of ``layout``, the access is ``layout`` after ``tv``.
+    ``vector`` is in bytes, or None for the widest vector that all threads can access. ``op``: ld,
+    st (of each thread's own values), or ldmatrix.x1, .x2, .x4, stmatrix.x1 … (each thread has the
+    address of a matrix row of 16 bytes; the first 8, 16 or all 32 threads of a warp). With ``tv``,
+    (thread, value) → index of an element of ``layout``, the access is ``layout`` after ``tv``.
 
-    LayoutError where the layout is dynamic, where a vector's elements are not together or not
-    aligned, or where they lie below the memory's beginning.
+    LayoutError if the layout is dynamic, if a vector's elements are not contiguous or not aligned,
+    or if offsets are negative.
 
     >>> access(Layout((32, 4), (4, 1)), bits=32).width
     16
@@ -108,7 +108,7 @@ def _thread_offsets(layout: Any, tv: Any) -> Array:
 
 
 def _after(layout: AnyLayout, numbers: Array, tv: AnyLayout) -> Array:
-    """The offsets of the layout's elements of these numbers."""
+    """The offsets of the layout's elements with these indices."""
     offsets = offsets_of(layout, "an access:")
     if numbers.min() < 0 or numbers.max() >= len(offsets):
         raise LayoutError(
@@ -120,7 +120,7 @@ def _after(layout: AnyLayout, numbers: Array, tv: AnyLayout) -> Array:
 
 def _line_width(vector: int | None, op: str) -> int:
     if vector not in (None, LINE):
-        raise LayoutError(f"{op} moves lines of {LINE} bytes, got {vector}")
+        raise LayoutError(f"{op} moves rows of {LINE} bytes, got {vector}")
     return LINE
 
 
@@ -149,9 +149,10 @@ def _vectors(offsets: Array, bits: int, vector: int | None) -> tuple[int, Array]
 
 
 def _starts(offsets: Array, count: int) -> Array | None:
-    """Where each thread's vectors of ``count`` elements begin; None where they are none.
+    """The first offsets of each thread's vectors of ``count`` elements; None if there are none.
 
-    A vector takes neighbours in the order of the values, or else of thread 0's memory.
+    A vector consists of consecutive values, or else of values that are adjacent in thread 0's
+    memory.
     """
     values = offsets.shape[1]
     if values % count:
@@ -165,7 +166,7 @@ def _starts(offsets: Array, count: int) -> Array | None:
 
 
 def _why_none(offsets: Array, count: int, vector: int) -> str:
-    """Why the values in their order do not form vectors."""
+    """Why consecutive values do not form vectors."""
     if offsets.shape[1] % count:
         expected = f"a multiple of {count} ({vector} bytes)"
         return f"values of a thread must be {expected}, got {offsets.shape[1]}"
@@ -180,7 +181,7 @@ def _why_none(offsets: Array, count: int, vector: int) -> str:
 
 
 def _by_warp(addresses: Array, lanes: int, op: str) -> Array:
-    """(threads, instructions) as (warps, instructions, 32); lanes beyond ``lanes`` are nobody's."""
+    """(threads, instructions) as (warps, instructions, 32); lanes beyond ``lanes`` are inactive."""
     threads, instructions = addresses.shape
     warps = -(-threads // LANES)
     padded = np.full((warps * LANES, instructions), NOBODY, np.int64)

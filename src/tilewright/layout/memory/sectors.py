@@ -1,8 +1,8 @@
 """Coalescing: the sectors and lines of global memory that an access touches.
 
-Global memory comes in sectors of 32 bytes, four of which are a line of the caches. A request moves
-each sector that one of its lanes wants, whole and once; so Nsight Compute counts sectors. The least
-is what the bytes that the lanes want would fill, if they lay together.
+Global memory is divided into sectors of 32 bytes; four sectors are a cache line. A request
+transfers each sector that its lanes access once, as a whole. Nsight Compute counts sectors in the
+same way. The ideal number is that of the same bytes in contiguous, aligned memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SECTOR, LINE = 32, 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coalescing:
-    """What an access moves of global memory: ``sectors``, cache ``lines`` and the ``bytes`` that
-    are wanted of them, each by (warp, instruction).
+    """The global memory that an access transfers: ``sectors``, cache ``lines``, and the ``bytes``
+    of them that are used, each by (warp, instruction).
     """
 
     access: Access
@@ -31,19 +31,19 @@ class Coalescing:
     bytes: Array
 
     @classmethod
-    def of(cls, asked: Access) -> Coalescing:
-        """What these addresses move. LayoutError for those of ldmatrix or stmatrix."""
-        if asked.matrix:
-            raise LayoutError(f"{asked.op} does not access global memory", hint="use ld or st")
-        requests, shape = asked.requests(), asked.addresses.shape[:2]
+    def of(cls, access: Access) -> Coalescing:
+        """The transfers of these addresses. Raises LayoutError for ldmatrix and stmatrix."""
+        if access.matrix:
+            raise LayoutError(f"{access.op} does not access global memory", hint="use ld or st")
+        requests, shape = access.requests(), access.addresses.shape[:2]
         sectors, lines, vectors = (
-            _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, asked.width)
+            _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, access.width)
         )
-        return cls(asked, sectors, lines, vectors * asked.width)
+        return cls(access, sectors, lines, vectors * access.width)
 
     @property
     def ideal(self) -> int:
-        """The sectors that would do, if what each request wants lay together."""
+        """The number of sectors if each request's bytes were contiguous."""
         return int((-(-self.bytes // SECTOR)).sum())
 
     @property
@@ -53,29 +53,29 @@ class Coalescing:
 
     @property
     def efficiency(self) -> float:
-        """The part of the moved bytes that is wanted."""
+        """The fraction of the transferred bytes that is used."""
         return int(self.bytes.sum()) / (SECTOR * self.total)
 
     @property
     def alignment(self) -> int:
-        """The multiple of bytes, up to a line, that each request's lowest address is of."""
+        """The alignment in bytes, up to a line, of all requests' lowest addresses."""
         requests = self.access.requests()
         lowest = np.where(requests == NOBODY, np.iinfo(np.int64).max, requests).min(axis=1)
         return gcd(LINE, int(np.gcd.reduce(lowest)))
 
     def lanes(self, warp: int = 0, instruction: int = 0) -> dict[int, tuple[int, ...]]:
-        """Address of a sector → the lanes that want it, in a request."""
-        wanted: dict[int, list[int]] = {}
+        """Address of a sector → the lanes that access it, in a request."""
+        sectors: dict[int, list[int]] = {}
         for lane, address in enumerate(self.access.addresses[warp, instruction].tolist()):
             if address != NOBODY:
-                wanted.setdefault(address // SECTOR * SECTOR, []).append(lane)
-        return {sector: tuple(lanes) for sector, lanes in sorted(wanted.items())}
+                sectors.setdefault(address // SECTOR * SECTOR, []).append(lane)
+        return {sector: tuple(lanes) for sector, lanes in sorted(sectors.items())}
 
     def __str__(self) -> str:
-        found = f"{self.ideal} would do" if self.total > self.ideal else "the least"
+        ideal = f"ideal {self.ideal}" if self.total > self.ideal else "the minimum"
         return (
-            f"{self.access}: {count(self.total, 'sector')} of {SECTOR} bytes, {found};"
-            f" {self.efficiency:.0%} of the bytes are wanted\n"
+            f"{self.access}: {count(self.total, 'sector')} of {SECTOR} bytes, {ideal};"
+            f" {self.efficiency:.0%} of the bytes are used\n"
             f"{count(int(self.lines.sum()), 'line')} of {LINE} bytes;"
             f" requests begin at multiples of {self.alignment} bytes"
         )
@@ -84,11 +84,11 @@ class Coalescing:
 def coalescing(
     layout: Any, bits: int, vector: int | None = None, op: str = "ld", *, tv: Any = None
 ) -> Coalescing:
-    """The sectors and lines of an access to global memory; arguments and errors are ``access``'s.
-    The layout's first element is taken to lie at a multiple of 128 bytes.
+    """The sectors and lines of an access to global memory; arguments and errors as for ``access``.
+    The layout's first element is assumed to be at a multiple of 128 bytes.
 
     >>> print(coalescing(Layout((8, 4), (4, 1)), bits=32))
-    ld of 16 bytes, 1 request: 4 sectors of 32 bytes, the least; 100% of the bytes are wanted
+    ld of 16 bytes, 1 request: 4 sectors of 32 bytes, the minimum; 100% of the bytes are used
     1 line of 128 bytes; requests begin at multiples of 128 bytes
     """
     return Coalescing.of(access(layout, bits, vector, op, tv=tv))

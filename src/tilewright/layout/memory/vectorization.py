@@ -1,9 +1,9 @@
 """Vectorized access: contiguous runs, alignment, and the widest vector of a layout.
 
-A vector of n elements needs n neighbours in memory that begin at a multiple of n. Both follow from
-the modes: the modes that continue one another from stride 1 on are the contiguous run; n must
-divide its length, all other strides and the offset, and a swizzle must keep n elements contiguous.
-A dynamic stride or size has no known divisor.
+A vector of n elements needs n contiguous elements in memory whose first offset is a multiple of n.
+Both follow from the modes. The modes that continue one another from stride 1 on form the contiguous
+run; n must divide its length, all other strides and the offset, and a swizzle must keep n elements
+contiguous. A dynamic stride or size has no known divisor.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WIDEST = 16
 
 
 def check_bits(bits: int) -> None:
-    """LayoutError unless elements of this number of bits fill vectors: 1, 2, 4, … 128."""
+    """Raise LayoutError unless ``bits`` is a power of two up to 128."""
     if bits.__class__ is not int or not (is_power_of_two(bits) and bits <= 8 * WIDEST):
         raise LayoutError(f"elements must have 1, 2, 4, … or {8 * WIDEST} bits, got {bits!r}")
 
 
 def _split(layout: AnyLayout) -> tuple[Layout, Any, int]:
-    """(the plain layout, the offset added to it, the elements that what follows keeps together,
-    0 for all).
+    """(the plain layout, the offset added to it, the number of elements that the outer swizzle
+    keeps contiguous, 0 for all).
     """
     inner = inside(layout)
     if has_basis(inner.stride):
@@ -45,7 +45,9 @@ def _split(layout: AnyLayout) -> tuple[Layout, Any, int]:
 
 def alignment(layout: Any) -> int:
     """The greatest known divisor of all offsets; 0 if all offsets are 0.
-    Under a swizzle, no more than it keeps together; dynamic strides count as 1.
+
+    Under a swizzle, at most the number of elements that it keeps contiguous. Dynamic strides count
+    as 1.
 
     >>> alignment(Layout((4, 8), (16, 72)))
     8
@@ -58,15 +60,15 @@ def alignment(layout: Any) -> int:
 
 
 def _unit(number: Number) -> int:
-    """What is known to divide a number."""
+    """The greatest known divisor of a number."""
     if isinstance(number, Shifted):
         return gcd(number.unit, number.static)
     return abs(number) if number.__class__ is int else 1
 
 
 def contiguous_run(layout: Any) -> Number:
-    """The longest n such that each n coordinates in a row, from a multiple of n on, have offsets in
-    a row. It may be a dynamic size.
+    """The largest n such that n consecutive coordinates, from each multiple of n on, have
+    consecutive offsets. It may be a dynamic size.
 
     >>> contiguous_run(Layout((8, (4, 2)), (1, (8, 64)))), contiguous_run(Layout((8, 8), (8, 1)))
     (32, 1)
@@ -76,14 +78,14 @@ def contiguous_run(layout: Any) -> Number:
     length: Number = shapes[0] if strides[0].__class__ is int and strides[0] == 1 else 1
     if not kept:
         return length
-    others = [d for d in strides[1:] if d.__class__ is int]  # runs begin at their multiples
-    together = gcd(kept, _unit(offset), *others)
-    return gcd(together, length) if length.__class__ is int else 1
+    outer = [d for d in strides[1:] if d.__class__ is int]  # runs begin at their multiples
+    aligned = gcd(kept, _unit(offset), *outer)
+    return gcd(aligned, length) if length.__class__ is int else 1
 
 
 @dataclass(frozen=True, slots=True)
 class WidestVector:
-    """The widest vector: ``elements`` of ``bits`` bits, and ``why`` it is not wider."""
+    """The widest vector: ``elements`` of ``bits`` bits, and the limiting reason ``why``."""
 
     elements: int
     bits: int
@@ -101,22 +103,22 @@ class WidestVector:
 
 
 def widest_vector(layout: Any, bits: int) -> WidestVector:
-    """The widest vector in which all elements can be moved: contiguous, aligned where the memory
-    is, a power of two, at most 16 bytes. LayoutError unless ``bits`` is a power of two up to 128.
+    """The widest vector in which all elements can be accessed: contiguous, aligned (if the memory
+    is), a power of two, at most 16 bytes. LayoutError unless ``bits`` is a power of two up to 128.
 
     >>> print(widest_vector(Layout((64, 8), (1, 72)), 16))
-    16 bytes, 8 elements of 16 bits: instructions move no more
+    16 bytes, 8 elements of 16 bits: instructions move at most 16 bytes
     >>> print(widest_vector(Layout((64, 8), (1, 66)), 16))
     4 bytes, 2 elements of 16 bits: mode 8:66 begins at multiples of 2
     """
     check_bits(bits)
     inner, offset, kept = _split(layout_of(layout))
-    limits = [(8 * WIDEST // bits, "instructions move no more"), *_limits(inner)]
+    limits = [(8 * WIDEST // bits, "instructions move at most 16 bytes"), *_limits(inner)]
     if kept:
-        limits.append((kept, f"what comes after it keeps {kept} together"))
+        limits.append((kept, f"the swizzle keeps {kept} elements contiguous"))
     if not _is_zero(offset):
         low = _low_bit(_unit(offset))
-        limits.append((low, f"the offset {offset} is known to be a multiple of {low}"))
+        limits.append((low, f"the offset {offset} is a multiple of {low}"))
     elements, why = min(limits, key=lambda limit: limit[0])
     return WidestVector(elements, bits, why)
 
@@ -127,18 +129,18 @@ def _low_bit(n: int) -> int:
 
 
 def _limits(layout: Layout) -> list[tuple[int, str]]:
-    """What the run and each further mode allow, and why."""
+    """The vector lengths that the run and each further mode allow, with the reasons."""
     modes = list(zip(flatten(layout.shape), flatten(layout.stride), strict=True))
-    places = [i for i, (s, _) in enumerate(modes) if not (s.__class__ is int and s == 1)]
-    known = [i for i in places if modes[i][0].__class__ is modes[i][1].__class__ is int]
+    outer = [i for i, (s, _) in enumerate(modes) if not (s.__class__ is int and s == 1)]
+    known = [i for i in outer if modes[i][0].__class__ is modes[i][1].__class__ is int]
     length = 1
     for i in sorted(known, key=lambda i: modes[i][1]):
         if modes[i][1] == length:
             length *= modes[i][0]
-            places.remove(i)
-    limits = [_limit(*modes[i]) for i in places if not _is_zero(modes[i][1])]
-    together = f"{length} neighbours are" if length > 1 else "no two neighbours are known to be"
-    return [*limits, (_low_bit(length), f"{together} contiguous")]
+            outer.remove(i)
+    limits = [_limit(*modes[i]) for i in outer if not _is_zero(modes[i][1])]
+    run = f"{length} elements are" if length > 1 else "no two elements are known to be"
+    return [*limits, (_low_bit(length), f"{run} contiguous")]
 
 
 def _is_zero(number: Number) -> bool:
