@@ -57,7 +57,7 @@ def test_bank_conflicts_and_sectors(capsys: Any) -> None:
     _, out, _ = said(capsys, SWIZZLED, *asked)
     assert out == "shared    ldmatrix.x4 of 16 bytes, 1 request: 4 wavefronts, no conflicts\n"
     _, out, _ = said(capsys, "(32,4):(4,1)", "--bits", "32", "--global", "--vector", "8")
-    assert out.startswith("global    ld of 8 bytes, 2 requests: 32 sectors of 32 bytes, 16 would")
+    assert out.startswith("global    ld of 8 bytes, 2 requests: 32 sectors of 32 bytes, ideal 16")
 
 
 @pytest.mark.parametrize(

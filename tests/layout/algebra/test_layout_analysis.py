@@ -194,7 +194,7 @@ def test_all_of_a_layout_in_a_few_lines():
         "contiguous  no: nothing is at 6\n"
         "runs        1, 6 elements in a row, by mode\n"
         "alignment   offsets are multiples of 1\n"
-        "vector      4 bytes, 2 elements of 16 bits: 6 neighbours are contiguous\n"
+        "vector      4 bytes, 2 elements of 16 bits: 6 elements are contiguous\n"
         "inverses    right (6:8) of offsets below 6, left ((8,8):(8,1)) of offsets below 64"
     )
 

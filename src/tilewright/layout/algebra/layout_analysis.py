@@ -7,7 +7,7 @@ surjective  no: nothing is at 6
 contiguous  no: nothing is at 6
 runs        1, 6 elements in a row, by mode
 alignment   offsets are multiples of 1
-vector      4 bytes, 2 elements of 16 bits: 6 neighbours are contiguous
+vector      4 bytes, 2 elements of 16 bits: 6 elements are contiguous
 inverses    right (6:8) of offsets below 6, left ((8,8):(8,1)) of offsets below 64
 """
 

@@ -108,7 +108,7 @@ def _composed(a: Any, b: Any) -> Lines:
 
 
 def _modes(a: Layout, b: Layout, name: str, sides: dict[Any, _Side]) -> Lines:
-    """The modes of ``b``, each composed with ``a``, or with the mode of ``a`` that a basis selects."""
+    """The modes of ``b``, each composed with ``a`` or the mode of ``a`` that a basis selects."""
     if b.shape.__class__ is tuple:
         for i, mode in enumerate(b):
             yield from _modes(a, mode, f"{name}.{i}" if name else f"mode {i}", sides)
