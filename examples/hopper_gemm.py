@@ -1,7 +1,7 @@
-"""D = A·Bᵀ on Hopper: TMA copies into a pipeline of stages, wgmma, a cluster; no address by hand.
+"""D = A·Bᵀ on Hopper: TMA, a pipeline of stages, wgmma, multicast in a cluster; no raw addresses.
 
-A CTA computes a tile of D: one warp brings tiles of A and B, two warpgroups multiply them. The two
-CTAs of a cluster share B, each brings half of it to both.  python examples/hopper_gemm.py [vm|cuda]
+A CTA computes a tile of D: a producer warp loads tiles of A and B, two warpgroups multiply them.
+Each of a cluster's two CTAs loads half of B for both.  python examples/hopper_gemm.py [vm|cuda]
 """
 
 import sys
@@ -16,7 +16,7 @@ from tilewright.layout import LayoutRight, local_tile, make_tensor
 
 M, N, K = 128, 128, 64
 STAGES, CTAS = 4, 2  # of the pipeline, of a cluster
-PART = N // CTAS  # rows of B that a CTA brings
+PART = N // CTAS  # rows of B that a CTA loads
 BYTES = (M + N) * K * 2  # of a stage
 MMA = mma.make_tiled_mma("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", (2, 1, 1))
 SHARED = [mma.make_smem_layout("bf16", "K", (rows, K, STAGES)) for rows in (M, N)]
@@ -24,7 +24,7 @@ SHARED = [mma.make_smem_layout("bf16", "K", (rows, K, STAGES)) for rows in (M, N
 
 @tilewright.kernel(block=MMA.size + 32, cluster=CTAS)
 def hopper_gemm(k, a: tensor_map, b: tensor_map, d: ptr("bf16", align=16), *, shape):
-    """A (M, K), B (N, K), D (M, N) row-major, whole tiles; their rows are a multiple of CTAS."""
+    """A (M, K), B (N, K), D (M, N) row-major, whole tiles; m / M is a multiple of CTAS."""
     m, n, depth = shape
     stages = [k.make_smem_tensor(layout, "bf16", dynamic=True) for layout in SHARED]
     pipeline = PipelineTmaAsync(k, STAGES, consumer_arrivals=MMA.size // 128 * CTAS)
@@ -40,11 +40,11 @@ def hopper_gemm(k, a: tensor_map, b: tensor_map, d: ptr("bf16", align=16), *, sh
         acc = consume(k, pipeline, stages, depth // K)
         tile = local_tile(make_tensor(d, (m, n), LayoutRight), (M, N), (k.ctaid.x, k.ctaid.y))
         k.copy(acc, MMA.thr_slice(k.tid.x).partition_C(tile))
-    k.cluster_sync()  # no CTA ends while the other sends to it
+    k.cluster_sync()  # no CTA exits while the other one copies to it
 
 
 def produce(k, pipeline, stages, maps, steps):
-    """One thread: bring A's tile and a part of B's, step by step of K."""
+    """Producer, one thread: load A's tile and a part of B's for each k-tile."""
     at = pipeline.make_producer_state()
     row, column, part = k.ctaid.x * M, k.ctaid.y * N, k.cluster_rank * PART
     for step in k.range(steps):
@@ -52,14 +52,14 @@ def produce(k, pipeline, stages, maps, steps):
         full = pipeline.producer_expect_transaction(at, BYTES)
         a, b = (tile[None, None, at.stage] for tile in stages)
         k.tma_load(a, maps[0], (step * K, row), full)
-        own = local_tile(b, (PART, K), (k.cluster_rank, 0))
-        k.tma_load(own, maps[1], (step * K, column + part), full, multicast_mask=(1 << CTAS) - 1)
+        half = local_tile(b, (PART, K), (k.cluster_rank, 0))
+        k.tma_load(half, maps[1], (step * K, column + part), full, multicast_mask=(1 << CTAS) - 1)
         at.advance()
 
 
 def consume(k, pipeline, stages, steps):
-    """A warpgroup: multiply its rows of each stage, then free it in all CTAs that fill it."""
-    thread = MMA.thr_slice(k.shfl("idx", k.warpid >> 2, 0) * 128)  # the same in all of a warp
+    """Consumer warpgroup: multiply its rows of each stage, then release it in all CTAs."""
+    thread = MMA.thr_slice(k.shfl("idx", k.warpid >> 2, 0) * 128)  # warp-uniform
     a = k.make_fragment_A(thread.partition_A(stages[0]))
     b = k.make_fragment_B(thread.partition_B(stages[1]))
     acc = k.make_rmem_tensor(MMA.partition_shape_C((M, N)), "f32")

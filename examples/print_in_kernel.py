@@ -1,4 +1,4 @@
-"""Looking into a kernel: it prints what its threads hold, and asserts what has to be so.
+"""Debugging a kernel: it prints values of its threads and checks assertions.
 
 python examples/print_in_kernel.py [vm|cuda]
 """
@@ -13,7 +13,7 @@ from tilewright.builder import f32, ptr, u32
 
 @tilewright.kernel(block=32)
 def largest(k, n: u32, x: ptr(f32), y: ptr(f32)):
-    """The largest of n ≤ 32 numbers, by halves."""
+    """The largest of n ≤ 32 numbers, by a tree reduction of a warp."""
     lane = k.tid.x
     k.assert_(n <= 32, "one warp is enough")
     value = k.var("f32", float("-inf"))

@@ -13,7 +13,7 @@ from tilewright.builder import f32, ptr, u32
 
 
 def block_reduce(k, combine, value, scratch, warps):
-    """``combine`` over all threads of the CTA, for each; ``scratch`` has a place for each warp."""
+    """All-reduce by ``combine`` over a CTA; ``scratch`` has an element for each warp."""
     for lane in (16, 8, 4, 2, 1):
         value = combine(value, k.shfl("bfly", value, lane))
     with k.when(k.laneid == 0):
@@ -28,7 +28,7 @@ def block_reduce(k, combine, value, scratch, warps):
 
 @tilewright.kernel
 def row_softmax(k, columns: u32, x: ptr(f32), y: ptr(f32), *, threads=128):
-    """One CTA for each row; each thread takes every ``threads``-th element."""
+    """One CTA for each row; a thread processes every ``threads``-th element."""
     k.launch_bounds(threads)
     warps = threads // 32
     scratch = k.shared("f32", warps)

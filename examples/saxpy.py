@@ -1,4 +1,4 @@
-"""y = a·x + y: the first kernel. Runs on a GPU where there is one, else on the virtual machine.
+"""y = a·x + y: the first kernel. Runs on a GPU if there is one, else on the virtual machine.
 
 python examples/saxpy.py [vm|cuda]
 """

@@ -1,4 +1,4 @@
-"""D = A·Bᵀ by tiles: cp.async to swizzled shared memory, ldmatrix, mma.sync; no address by hand.
+"""D = A·Bᵀ by tiles: cp.async to swizzled shared memory, ldmatrix, mma.sync; no raw addresses.
 
 python examples/tile_gemm.py [vm|cuda]
 """
@@ -24,7 +24,7 @@ F16, F32 = ptr("f16", align=16), ptr("f32", align=16)
 
 @tilewright.kernel(block=MMA.size)
 def tile_gemm(k, a: F16, b: F16, d: F32, *, shape):
-    """A CTA for each tile of D; A (M, K) and B (N, K) row-major, whole multiples of a tile."""
+    """A CTA for each tile of D; A (M, K) and B (N, K) row-major, multiples of a tile."""
     m, n, depth = shape
     given = (a, (m, depth), (1, None, 1)), (b, (n, depth), (None, 1, 1)), (d, (m, n), (1, 1, None))
     cta, thread = (k.ctaid.x, k.ctaid.y, None), MMA.thr_slice(k.tid.x)

@@ -1,7 +1,7 @@
 """docs/epilogues/*.svg: the pictures of docs/epilogues.md.
 
-python scripts/epilogue_pictures.py           write what has changed
-python scripts/epilogue_pictures.py --check   say what would change, and fail if anything would
+python scripts/epilogue_pictures.py           write the files that have changed
+python scripts/epilogue_pictures.py --check   print the files that would change; fail if any
 """
 
 from __future__ import annotations

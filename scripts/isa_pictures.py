@@ -1,7 +1,7 @@
-"""The pictures of docs/isa: each fragment once, and some instructions whole.
+"""The pictures of docs/isa: each fragment once, and some whole instructions.
 
-A picture serves all operands with the same fragment, whatever their type; of wgmma's widths one is
-drawn, of ldmatrix and stmatrix the most matrices at once.
+One picture represents all operands with the same fragment, of any type. Of wgmma's widths one is
+drawn; of ldmatrix and stmatrix the form with the most matrices.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Shared:
-    """A picture of a fragment: its file, and the first operand that it is of."""
+    """A picture of a fragment: its file, and the first operand with this fragment."""
 
     file: str
     name: str
-    of: str  # what has it
+    of: str  # the first instruction with it
     fragment: Fragment
     verified: bool
 
@@ -45,17 +45,17 @@ class Shared:
 
 
 def look(f: Fragment) -> tuple[Any, ...]:
-    """What a picture of a fragment depends on, but for the name of the type."""
+    """The key of a fragment's picture: all that it depends on, except the name of the type."""
     return f.shape, f.layout, f.transposed, f.tiles, f.bits, f.dtype.bits, f.low
 
 
 def drawn(i: MmaInstruction) -> MmaInstruction:
-    """The form that is drawn for this one: another N, perhaps."""
+    """The form that is drawn for this one, with one N for all of wgmma."""
     return replace(i, n=WIDTH) if i.asynchronous else i
 
 
 def fragments_of(i: MmaInstruction) -> dict[str, Fragment]:
-    """Those that are in registers; C where it is not as D."""
+    """The fragments in registers; C only if it differs from D."""
     in_shared = "b" if i.asynchronous else ""
     found = {name: drawn(i).fragment(name) for name in i.operands if name != in_shared}
     return {name: f for name, f in found.items() if name != "c" or f != found["d"]}
@@ -63,7 +63,7 @@ def fragments_of(i: MmaInstruction) -> dict[str, Fragment]:
 
 @cache
 def pictures() -> dict[Any, Shared]:
-    """look → the picture that shows it; verified where one of the operands is."""
+    """look → its picture, which is verified if one of the operands is."""
     made: dict[Any, Shared] = {}
     files: set[str] = set()
     for of, name, fragment, verified in used():
@@ -82,7 +82,7 @@ def pictures() -> dict[Any, Shared]:
 
 
 def used() -> Iterator[tuple[str, str, Fragment, bool]]:
-    """Every fragment: what has it, which operand it is there, and whether it was confirmed."""
+    """Every fragment: its instruction, its operand, and whether it is verified."""
     for i in ROWS:
         for name, fragment in fragments_of(i).items():
             yield f"{i.family} {drawn(i).shape}", name, fragment, i.verified
@@ -92,7 +92,7 @@ def used() -> Iterator[tuple[str, str, Fragment, bool]]:
 
 
 def links(group: list[MmaInstruction]) -> str:
-    """``[A](…) [B](…) [C, D](…)``; where types lie differently, each with its own."""
+    """``[A](…) [B](…) [C, D](…)``; one link for each type if their layouts differ."""
     made = []
     for name in ORDER:
         types: dict[Any, list[str]] = {}
@@ -108,7 +108,7 @@ def links(group: list[MmaInstruction]) -> str:
 
 
 def move_link(m: FragmentMove) -> str:
-    """The picture of what is moved, as many matrices as may be; of wmma, see its products."""
+    """The link to the picture of a move's largest form; none for wmma, whose products have it."""
     if m.instruction:
         return ""
     label = f"{most(m).count} matrices" if most(m).count > 1 else "matrix"
@@ -116,7 +116,7 @@ def move_link(m: FragmentMove) -> str:
 
 
 def most(m: FragmentMove) -> FragmentMove:
-    """The form like this one that moves the most."""
+    """The form like this one that moves the most matrices."""
     return _most()[_kind(m)]
 
 

@@ -1,10 +1,10 @@
-"""docs/isa.md's tables and docs/isa/*.svg, made from the rows of the matrix instructions.
+"""Generates docs/isa.md's tables and docs/isa/*.svg from the rows of the matrix instructions.
 
-    python scripts/isa_table.py           write what has changed
-    python scripts/isa_table.py --check   say what would change, and fail if anything would
+    python scripts/isa_table.py           write the files that have changed
+    python scripts/isa_table.py --check   print the files that would change; fail if any
 
-A line of a table is as many forms as differ in nothing but what it lists: the product of its
-types, sizes and modifiers. ``isa_pictures`` draws.
+A line of a table stands for the product of the types, sizes and modifiers that it lists; its forms
+differ in nothing else. ``isa_pictures`` draws.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLDER = ROOT / "docs" / "isa"
 FAMILIES = {
     "mma": "`mma.sync`: a warp's product",
     "mma.sp": "`mma.sp`: A is sparse",
-    "wmma": "`wmma.mma`: a warp's product on fragments that `wmma.load` brings",
+    "wmma": "`wmma.mma`: a warp's product on fragments that `wmma.load` loads",
     "wgmma": "`wgmma.mma_async`: a warpgroup's product",
     "wgmma.sp": "`wgmma.mma_async.sp`: A is sparse",
 }
@@ -77,7 +77,7 @@ AXES: dict[str, Axis] = {
 
 
 def kin(i: MmaInstruction) -> Any:
-    """What the forms of a line have in common."""
+    """The properties that the forms of a line share."""
     sized = (i.m, i.k) if i.asynchronous else (i.m, i.n, i.k)
     spelled = i.opcode.split(".")[:3]
     own = (i.scale_vec, i.stype, i.ordered, i.verified, *spelled)
@@ -101,7 +101,7 @@ def lines(rows: Iterable[Any], common: Callable[[Any], Any], axes: dict[str, Axi
 
 
 def products(group: list[Any], axes: dict[str, Axis]) -> Iterator[list[Any]]:
-    """A group as it is, or split along an axis until each part is a full product."""
+    """The group, split along axes until each part is a full product."""
     values = {name: {axis(row) for row in group} for name, axis in axes.items()}
     if prod(map(len, values.values())) == len(group):
         yield group
@@ -151,30 +151,30 @@ def types_of(group: list[MmaInstruction]) -> tuple[str, str]:
 
 
 def modifiers(group: list[MmaInstruction]) -> str:
-    """``[.satfinite]``, ``.row.col``: what the forms differ in, what is optional in brackets."""
+    """``[.satfinite]``, ``.row.col``: the modifiers of the forms, optional ones in brackets."""
     i = group[0]
-    said = []
+    words = []
     layouts = {(j.alayout, j.blayout) for j in group}
     if not i.asynchronous:
-        said.append(".{row,col}.{row,col}" if len(layouts) == 4 else f".{i.alayout}.{i.blayout}")
+        words.append(".{row,col}.{row,col}" if len(layouts) == 4 else f".{i.alayout}.{i.blayout}")
     for name, pattern in (
         ("kind", ".kind::{}"), ("scale_vec", ".block_scale.scale_vec::{}"), ("stype", ".{}"),
         ("operation", ".{}.popc"), ("rounding", ".{}"),
     ):  # fmt: skip
-        said.append(optional([getattr(j, name) for j in group], pattern))
-    said.append(optional(["satfinite" * j.satfinite for j in group], ".{}"))
+        words.append(optional([getattr(j, name) for j in group], pattern))
+    words.append(optional(["satfinite" * j.satfinite for j in group], ".{}"))
     if not i.aligned:
-        said.append("without .aligned")
+        words.append("without .aligned")
     if i.ordered:
-        said.append("::ordered_metadata")
-    return " ".join(f"`{text}`" for text in said if text)
+        words.append("::ordered_metadata")
+    return " ".join(f"`{text}`" for text in words if text)
 
 
 def optional(words: Iterable[str], pattern: str) -> str:
-    """The pattern for each word, in brackets where one of them is empty."""
+    """The pattern with the alternatives, in brackets if one of them is empty."""
     known = list(dict.fromkeys(words))
-    some = "|".join(filter(None, known))
-    text = pattern.format(some) if some else ""
+    alternatives = "|".join(filter(None, known))
+    text = pattern.format(alternatives) if alternatives else ""
     return f"[{text}]" if text and "" in known else text
 
 
@@ -213,10 +213,10 @@ def move_line(group: list[FragmentMove]) -> tuple[str, ...]:
     )
     since = needs_words(m.needs, m.until).removeprefix("PTX ")
     checked = f"verified on {m.arch}" if m.verified else PUBLISHED
-    said = " ".join(f"`{w}`" for w in words if w)
+    modifiers_ = " ".join(f"`{w}`" for w in words if w)
     pictured = " ".join(dict.fromkeys(map(move_link, group)))
     types = ".".join(m.formats) or m.type
-    return m.family, shapes, types, operands, said, since, checked, str(len(group)), pictured
+    return m.family, shapes, types, operands, modifiers_, since, checked, str(len(group)), pictured
 
 
 def row_table(mnemonic: str) -> str:
@@ -244,7 +244,7 @@ def generation_table() -> str:
 
 
 def arithmetic_lines() -> str:
-    """What some forms compute, architecture by architecture, in words."""
+    """The arithmetic of some forms on each architecture, in words."""
     made = []
     for opcode, targets in EXAMPLES:
         made.append(f"`{opcode}`\n")
@@ -269,20 +269,20 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page between its two marks."""
+    """A section of the page between its two markers."""
 
     name: str
     text: str
 
     def put(self, page: str) -> str:
-        """The page with this part in place. ValueError where the page has no marks for it."""
+        """The page with this section replaced. ValueError if the page has no markers for it."""
         begin, end = (
             f"<!-- begin {self.name}: scripts/isa_table.py -->\n",
             f"<!-- end {self.name} -->",
         )
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
         if not pattern.search(page):
-            raise ValueError(f"{PAGE} has no marks for {self.name!r}: {begin}{end}")
+            raise ValueError(f"{PAGE} has no markers for {self.name!r}: {begin}{end}")
         return pattern.sub(lambda _: f"{begin}\n{self.text}\n{end}", page)
 
 

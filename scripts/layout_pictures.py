@@ -1,7 +1,7 @@
 """docs/layouts/*.svg: the pictures of docs/layouts.md.
 
-python scripts/layout_pictures.py           write what has changed
-python scripts/layout_pictures.py --check   say what would change, and fail if anything would
+python scripts/layout_pictures.py           write the files that have changed
+python scripts/layout_pictures.py --check   print the files that would change; fail if any
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are made from the package: written where they have changed."""
+"""Generated files: written if they have changed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def keep(wanted: dict[Path, str], pictures: Path, arguments: list[str]) -> int:
-    """Write what has changed of these files, and remove all other pictures of a folder. With
-    ``--check`` they are only named, and 1 is returned where there are any.
+def keep(files: dict[Path, str], pictures: Path, arguments: list[str]) -> int:
+    """Write the files that have changed, and remove all other pictures of a folder. With
+    ``--check`` only print their names, and return 1 if there are any.
     """
-    old = [path for path in pictures.glob("*.svg") if path not in wanted]
+    old = [path for path in pictures.glob("*.svg") if path not in files]
     new = {
         path: text
-        for path, text in wanted.items()
+        for path, text in files.items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
     }
     for path in [*new, *old]:

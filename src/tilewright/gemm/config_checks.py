@@ -28,14 +28,14 @@ def numbers_of(form: re.Pattern[str], text: object, example: str) -> re.Match[st
 
 
 def check_kinds(config: Any, **lengths: int) -> None:
-    """Raises ConfigError unless a field has this number of integers; length 0: one integer."""
+    """Raise ConfigError unless a field has this number of integers; length 0: one integer."""
     for name, length in lengths.items():
-        given = getattr(config, name)
-        numbers = given if isinstance(given, tuple) else (given,)
-        fits = len(numbers) == length if length else numbers is not given
+        value = getattr(config, name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        fits = len(numbers) == length if length else numbers is not value
         if not fits or ({*map(type, numbers)} != {int} and not all(map(is_integer, numbers))):
-            wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
-            raise ConfigError(f"{name} of {type(config).__name__} must be {wanted}, got {given!r}")
+            kind = f"a tuple of {length} whole numbers" if length else "a whole number"
+            raise ConfigError(f"{name} of {type(config).__name__} must be {kind}, got {value!r}")
 
 
 def check_tile(config: Any, least: MmaShape) -> None:

@@ -11,8 +11,8 @@ def global_pointer(k: Builder, address: Reg) -> Pointer:
 
 
 def scalar(k: Builder, value: Reg, address: Reg, *, early: bool = False) -> Reg:
-    """α or β: the number given, or what lies at the address where there is one. ``early``: the
-    kernels before this one may not have ended yet.
+    """α or β: ``value``, or the number at ``address`` if it is not 0. ``early``: the previous
+    kernels may still be running.
     """
     chosen = k.var(value)
     if early:

@@ -103,8 +103,7 @@ class Problem:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
             if not mma.array_inputs.is_integer(size) or not 0 <= size < SIZE_LIMIT:
-                said = f"{name} must be an integer from 0 to 2^31 - 1, got {size!r}"
-                raise ProblemError(said)
+                raise ProblemError(f"{name} must be an integer from 0 to 2^31 - 1, got {size!r}")
         for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
             if not isinstance(given, str):
                 raise DtypeError(f"{name} must be a format's name, such as f16, got {given!r:.60}")

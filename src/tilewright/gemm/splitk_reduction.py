@@ -1,10 +1,10 @@
 """Split-K reduction: the kernel after a split-K GEMM. D = α Σ partials + β C, summed in order of K.
 
-The workspace holds the partial accumulators of a tile as the tile lies in D, row after row. A CTA
-reduces some rows of a tile, a thread four neighbours of a row at a time. The kernel does not
-launch dependent grids early, as the others do: the CTAs of the next kernel would start on SMs as
-they become free, and neighbours in D, which read the same lines of the L2 at once, would no longer
-run at the same time.
+The workspace holds the partial accumulators of a tile row by row, in the layout of D. A CTA reduces
+some rows of a tile; a thread reduces four adjacent elements of a row at a time. Unlike the other
+kernels, this one does not launch dependent grids early: the CTAs of the next kernel would start on
+SMs as they become free, so CTAs of adjacent tiles of D, which read the same lines of the L2, would
+not run at the same time.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from error_messages import raises_message
 from examples import examples
 from rows import every_row
 from tilewright.bit_packing import unpack
@@ -81,13 +82,13 @@ def test_the_order_of_elements_in_words(case, values):
 def test_invalid_arguments():
     k = Builder(line_info=False)
     word, half = k.const("u32", 0), k.const("u16", 0)
-    for wrong in (
-        lambda: k.unpack_integers(half, "u8"),
-        lambda: k.unpack_integers(word, "u16"),
-        lambda: k.unpack_integers(word, "u8", "f32"),
-        lambda: k.unpack_integers(word, "u8", biased=True),
+    for call, got in (
+        (lambda: k.unpack_integers(half, "u8"), "got u16 of u8 to f16"),
+        (lambda: k.unpack_integers(word, "u16"), "got u32 of u16 to f16"),
+        (lambda: k.unpack_integers(word, "u8", "f32"), "got u32 of u8 to f32"),
+        (lambda: k.unpack_integers(word, "u8", biased=True), "for s8 and s4 only"),
     ):
-        with pytest.raises(KernelError):
-            wrong()
-    with pytest.raises(DtypeError):
+        with raises_message(KernelError, got):
+            call()
+    with pytest.raises(DtypeError, match="do not fill words of 32 bits"):
         pack_integers([1, 2, 3], "u8")

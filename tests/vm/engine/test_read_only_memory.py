@@ -105,7 +105,7 @@ def test_constants_and_parameters_are_readable_at_generic_addresses() -> None:
 
 
 def test_a_store_to_a_read_only_space_is_rejected() -> None:
-    with pytest.raises(UnknownInstruction):
+    with pytest.raises(UnknownInstruction, match=r"no instruction 'st\.const\.u32'"):
         ptx.check(ptx.parse(f"{HEAD} st.const.u32 [c], 1; ret; }}"))
     machine = Machine()
     machine.load(f"{HEAD} st.param.u32 [p], 1; ret; }}")

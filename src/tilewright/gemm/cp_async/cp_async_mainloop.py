@@ -190,7 +190,7 @@ class CpAsyncMainloop(ABC):
     def end_part(self, part: int, columns: range) -> None:
         """Emit what follows the products of a part of K with these fragments of B."""
 
-    def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
+    def matrices(self, addresses: Any, strides: Any) -> tuple[Any, Any]:
         """The index of this CTA's tile within its D, and the addresses of its A, B, C and D."""
         k, p = self.k, self.problem
         if not p.batched:
@@ -199,8 +199,8 @@ class CpAsyncMainloop(ABC):
         area = rows * columns
         matrix = (k.ctaid.x // area).to("u64")
         sizes = [t.bits // 8 for t in (p.input, p.input, p.output, p.output)]
-        given = zip(addresses, apart, sizes, strict=True)
-        return k.ctaid.x % area, [x + matrix * between * size for x, between, size in given]
+        operands = zip(addresses, strides, sizes, strict=True)
+        return k.ctaid.x % area, [x + matrix * stride * size for x, stride, size in operands]
 
     def batch(self) -> Any:
         """The index of this CTA's product, None if there is one."""

@@ -109,19 +109,19 @@ class SimtConfig:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread, at least: sums, and fragments of two steps of K."""
+        """Minimum registers per thread: accumulators, and fragments of two steps of K."""
         return self.accumulator_registers + 2 * sum(self.thread_tile) + OTHER_REGISTERS
 
     @property
     def shared_bytes(self) -> int:
-        """The ring, whichever way the operands lie."""
+        """The bytes of the stages, for any layout of the operands."""
         bm, bn, bk = self.tile
         return self.stages * (bm + bn + 2 * PAD) * bk * 4
 
     def resident(self, limits: Limits) -> int:
-        """CTAs that an SM holds: as many as it should, if their shared memory is there."""
-        room = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
-        return max(1, min(self.ctas, room))
+        """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
+        limit = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
+        return max(1, min(self.ctas, limit))
 
 
 # From large to small; each thread's part as large as its registers allow, or more warps.

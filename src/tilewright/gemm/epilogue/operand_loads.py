@@ -93,19 +93,19 @@ class EpilogueOperands:
         """The input's element for each offset, as its compute type."""
         rows = "m" in source.varies
         columns = "n" in source.varies
-        wanted = [(dr if rows else 0, dc if columns else 0) for dr, dc in elements.offsets]
+        offsets = [(dr if rows else 0, dc if columns else 0) for dr, dc in elements.offsets]
         base = self._base(name, source, elements)
         vector = max(1, layout.align * 8 // dtype(source.type).bits) if layout.contiguous else 1
         loaded: dict[Offset, Any] = {}
         row_pointers: dict[int, Pointer] = {}
-        for (dr, dc), count in _runs(sorted(set(wanted)), min(vector, elements.unit), source.type):
+        for (dr, dc), count in _runs(sorted(set(offsets)), min(vector, elements.unit), source.type):
             if dr not in row_pointers:
                 row_pointers[dr] = self._at_row(name, base, dr)
             pointer = self._at_column(name, row_pointers[dr], dc, layout)
             exists = self._exists(elements, (dr, dc), rows, columns)
             values = self._load_vector(pointer, source.type, count, exists)
             loaded |= {(dr, dc + i): value for i, value in enumerate(values)}
-        return [loaded[offset] for offset in wanted]
+        return [loaded[offset] for offset in offsets]
 
     # --- addresses ---
 

@@ -70,7 +70,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
 
 
 def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
-    """A cluster for each work tile, at most as many as are co-resident on the device."""
+    """A cluster for each work tile, but not more than are co-resident on the device."""
     tiles = config.cluster_tiles(problem)
     if config.split > 1:
         full = config.unsplit_tiles(problem, device)
@@ -146,8 +146,8 @@ class TmaKernel:
             math.body()
 
     def _prologue(self) -> None:
-        """Initialize the barriers. With programmatic dependent launch the grids before may still
-        run: who accesses global memory waits for them first.
+        """Initialize the barriers. With programmatic dependent launch the previous grids may still
+        run: a warp waits for them before it accesses global memory.
         """
         k, p = self.k, self.parameters
         with k.if_(k.tid.x == 0):

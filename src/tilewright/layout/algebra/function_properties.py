@@ -156,7 +156,7 @@ def _by_values(
 def injective(layout: Any) -> LayoutProperty:
     """Whether all coordinates have different offsets; else two with the same.
     >>> print(injective(Layout((4, 2), (1, 3))))
-    no: (3,0) and (0,1) have one offset
+    no: (3,0) and (0,1) have the same offset
     """
     layout = layout_of(layout)
     if isinstance(layout, Layout):
@@ -186,10 +186,10 @@ def _beyond(stride: Number, span: int) -> bool:
 
 def _collision(layout: Layout, digits: dict[int, int]) -> LayoutProperty:
     """No, with the two smallest coordinates that differ by ``digits`` in their flat modes."""
-    apart = [digits.get(i, 0) for i in range(len(flatten(layout.shape)))]
-    ends = sorted(([max(sign * x, 0) for x in apart] for sign in (1, -1)), key=lambda c: c[::-1])
+    steps = [digits.get(i, 0) for i in range(len(flatten(layout.shape)))]
+    ends = sorted(([max(sign * x, 0) for x in steps] for sign in (1, -1)), key=lambda c: c[::-1])
     first, second = (text(unflatten(end, layout.shape)) for end in ends)
-    return LayoutProperty(False, f"{first} and {second} have one offset")
+    return LayoutProperty(False, f"{first} and {second} have the same offset")
 
 
 def _no_repeat(layout: AnyLayout, offsets: NDArray[np.int64]) -> LayoutProperty:
@@ -199,7 +199,7 @@ def _no_repeat(layout: AnyLayout, offsets: NDArray[np.int64]) -> LayoutProperty:
         return LayoutProperty(True)
     both = np.flatnonzero(offsets == ordered[again[0]])[:2].tolist()
     first, second = (text(idx2crd(i, layout.shape)) for i in both)
-    return LayoutProperty(False, f"{first} and {second} have one offset")
+    return LayoutProperty(False, f"{first} and {second} have the same offset")
 
 
 # --- contiguous, surjective, bijective -----------------------------------------------------------

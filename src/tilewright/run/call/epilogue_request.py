@@ -232,15 +232,15 @@ def _traced(
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
     inputs += [EpilogueInput(n, x.view.dtype, x.varies) for n, x in operands.arrays.items()]
     default = default_result(a) if accumulator != "s32" else "f32"
-    name, asked = "out_dtype", None
+    name, requested = "out_dtype", None
     if options.out_dtype is not None:
-        asked = format_name(options.out_dtype)
+        requested = format_name(options.out_dtype)
     elif out is not None:
-        name, asked = "out", out.dtype
+        name, requested = "out", out.dtype
     static = tuple(sorted(operands.static.items()))
-    graph = function.trace(accumulator, tuple(inputs), static, asked or default, accumulators)
-    if asked is not None and graph.d.type != asked:
-        raise EpilogueError(f"{function} returns D as {graph.d.type}, got {name} of {asked}")
+    graph = function.trace(accumulator, tuple(inputs), static, requested or default, accumulators)
+    if requested is not None and graph.d.type != requested:
+        raise EpilogueError(f"{function} returns D as {graph.d.type}, got {name} of {requested}")
     return graph
 
 

@@ -272,16 +272,16 @@ def _normal(s: ArraySignature, rng: np.random.Generator) -> Array:
 
 
 def _product(request: Request, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
-    """Rows of D, and where they are: some of the first matrix and of the last."""
+    """Some rows of D's first and last matrix, each with its index."""
     a, b = _strided(flat["a"], request.a), _strided(flat["b"], request.b)
     m, matrices = request.mnk[0], {(0,), (-1,)} if request.batch else {()}
     rows = np.unique(np.linspace(0, m - 1, min(m, _ROWS)).astype(int))
-    wanted = []
+    expected = []
     for which in matrices:
         where = (*which, rows)
         d = a[where].astype(np.float32) @ b[which].astype(np.float32)
         if "c" in flat:
             assert request.c is not None
             d += _strided(flat["c"], request.c)[where].astype(np.float32)
-        wanted.append((where, d.astype(dtypes.dtype(request.dtype).numpy)))
-    return wanted
+        expected.append((where, d.astype(dtypes.dtype(request.dtype).numpy)))
+    return expected
