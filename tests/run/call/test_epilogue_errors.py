@@ -12,7 +12,7 @@ import tilewright
 from rows import check_rows
 from tilewright.errors import EpilogueError, TilewrightError
 from tilewright.gemm.epilogue import functions
-from tilewright.gemm.epilogue.tracing import TracedReduction, cast
+from tilewright.gemm.epilogue.tracing import TracedReduction, cast, epilogue
 
 pytestmark = pytest.mark.vm
 A = np.ones((16, 16), np.float16)
@@ -163,3 +163,13 @@ def test_a_lambda_sees_its_variables_of_each_call(monkeypatch: pytest.MonkeyPatc
     for default, sign in ((0.0, False), (-0.0, True)):
         got = tilewright.matmul(A, A, device="vm", epilogue=lambda acc, s=default: acc * s)
         assert np.signbit(got).all() == sign
+
+
+def test_lambdas_are_the_same_function_if_their_variables_are() -> None:
+    def of(scale: Any) -> Any:
+        return epilogue(lambda acc: acc * scale)
+
+    assert of(2.0) is of(2.0)
+    different = [of(x) for x in (2.0, 2, True, 0.0, -0.0, THREES, [1])]
+    assert len(set(map(id, different))) == len(different)
+    assert of(THREES) is not of(THREES)

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
-_FIXED = (
-    ModuleType,
-    FunctionType,
-    BuiltinFunctionType,
-    type,
-)  # globals that a program defines once
+# What a program defines once, and what cannot change: a function of these has one graph.
+_FIXED = (ModuleType, FunctionType, BuiltinFunctionType, type)
+_VALUES = (bool, int, float, str, NoneType)
 
 
 def function_key(function: object) -> Any:
-    """What identifies a function that reads no variables but modules, functions and classes; None
-    for any other, and for one with a default that is not hashable.
+    """What identifies a function and the values of the variables that it reads; None if it reads
+    others than numbers, text, modules, functions and classes, or has a default that is not
+    hashable.
     """
-    if not isinstance(function, FunctionType) or function.__closure__:
+    if not isinstance(function, FunctionType):
         return None
     variables = function.__globals__
-    for name in _names(function.__code__):
-        if name in variables and not isinstance(variables[name], _FIXED):
-            return None
-    defaults = tuple(map(_exact, function.__defaults__ or ()))
-    named = tuple((name, _exact(x)) for name, x in (function.__kwdefaults__ or {}).items())
-    key = function.__code__, defaults, named, id(variables)
+    read: list[object] = [variables[n] for n in _names(function.__code__) if n in variables]
     try:
+        read += [cell.cell_contents for cell in function.__closure__ or ()]
+        if not all(isinstance(x, _FIXED) or type(x) in _VALUES for x in read):
+            return None
+        defaults = tuple(map(_exact, function.__defaults__ or ()))
+        named = tuple((name, _exact(x)) for name, x in (function.__kwdefaults__ or {}).items())
+        key = function.__code__, defaults, named, tuple(map(_exact, read)), id(variables)
         hash(key)
-    except TypeError:
+    except (TypeError, ValueError):  # not hashable; an empty cell
         return None
     return key
 

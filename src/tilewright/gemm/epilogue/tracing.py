@@ -384,8 +384,8 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     """Make an epilogue of a Python function: ``matmul(a, b, epilogue=f, bias=bias)``.
 
     The function takes the accumulator and operands by name, and returns D or a dict of outputs. It
-    is traced once for each combination of operand types and shapes; a lambda that reads no
-    variables counts as the same function each time that its line is executed. Raises EpilogueError.
+    is traced once for each combination of operand types and shapes; a lambda counts as the same
+    function each time that its line is executed with the same variables. Raises EpilogueError.
     """
     if isinstance(function, Epilogue):
         return function

@@ -233,6 +233,10 @@ class TmaEpilogue:
 
     def _stage(self, values: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
         """Convert a thread's values to a tile's type and write them to shared memory."""
+        self._copy_fragment(self._converted(values, tile), buffer, tile, loads=False)
+
+    def _converted(self, values: list[Any], tile: EpilogueTile) -> Tensor:
+        """A thread's values in a tile's type."""
         k = self.k
         fragment = self._fragment(tile)
         words = fragment_registers(fragment)
@@ -244,7 +248,7 @@ class TmaEpilogue:
             stored = stored_words(k, values, tile.type.name)
             for word, value in zip(words, stored, strict=True):
                 k.mov(value, into=word)
-        self._copy_fragment(fragment, buffer, tile, loads=False)
+        return fragment
 
     def _copy_fragment(
         self, fragment: Tensor, buffer: Tensor, tile: EpilogueTile, *, loads: bool

@@ -112,14 +112,16 @@ class TmaGraphEpilogue(TmaEpilogue):
         values = self.operands.values(accumulators, elements)
         if self.reductions:
             self.reductions.store(values, elements, self._unit(at))
+        # Converted before the barrier, so that no f32 values are live across it.
+        fragments = [self._converted(values[o.number], o.tile) for o in self.outputs]
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
         by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
             with k.when(self.leader):
                 k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
         self._synchronize()
-        for output, buffer in staged:
-            self._stage(values[output.number], buffer, output.tile)
+        for (output, buffer), fragment in zip(staged, fragments, strict=True):
+            self._copy_fragment(fragment, buffer, output.tile, loads=False)
         if by_tma:
             k.fence_async()
         self._synchronize()
