@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import struct
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -287,10 +288,9 @@ class Epilogue:
         Raises EpilogueError for a function that does not return values of the epilogue.
         """
         key = accumulator, inputs, static, d, accumulators
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._graphs[key] = _traced(self, *key)
-        return graph
+        if key not in self._graphs:
+            self._graphs[key] = _traced(self, *key)
+        return self._graphs[key]
 
 
 def _traced(
@@ -312,9 +312,8 @@ def _traced(
     named = result if isinstance(result, Mapping) else {"d": result}
     outputs = tuple(_output(epilogue, builder, x, d) for x in named.items())
     if not any(o.reduction == TENSOR for o in outputs):
-        raise EpilogueError(
-            f"{epilogue} must return D, a value of each element, got {result!r:.80}"
-        )
+        what = f"{epilogue} must return D, a value of each element"
+        raise EpilogueError(f"{what}, got {result!r:.80}")
     return builder.graph(outputs, isinstance(result, Mapping))
 
 
@@ -334,9 +333,8 @@ def _output(
         _check_reduction(name, value)
         return EpilogueOutput(name, inner.index, "f32", value.reduction, value.reduced)
     if value.dtype == "pred":
-        raise EpilogueError(
-            f"output {name} of {epilogue} is a condition", hint="where(x, 1.0, 0.0)"
-        )
+        hint = "where(x, 1.0, 0.0)"
+        raise EpilogueError(f"output {name} of {epilogue} is a condition", hint=hint)
     node = value.builder.nodes[value.index]
     type_ = str(node.attributes[0]) if node.op == ROUND else _stored_type(value, d)
     return EpilogueOutput(name, value.index, type_)
@@ -390,11 +388,13 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     if isinstance(function, Epilogue):
         return function
     key = function_key(function)
-    found = _PLAIN_FUNCTIONS.get(key) if key is not None else None
-    if found is None:
-        found = Epilogue(function)
-        if key is not None:
-            if len(_PLAIN_FUNCTIONS) >= _MAX_PLAIN_FUNCTIONS:
-                _PLAIN_FUNCTIONS.clear()
-            _PLAIN_FUNCTIONS[key] = found
-    return found
+    if key is not None and (found := _PLAIN_FUNCTIONS.get(key)) is not None:
+        made = copy(found)  # with the same graphs; the variables of ``found`` may have changed
+        made.function = function
+        return made
+    made = Epilogue(function)
+    if key is not None:
+        if len(_PLAIN_FUNCTIONS) >= _MAX_PLAIN_FUNCTIONS:
+            _PLAIN_FUNCTIONS.clear()
+        _PLAIN_FUNCTIONS[key] = made
+    return made
