@@ -82,7 +82,7 @@ def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: s
     """A load of 16 bytes takes two wavefronts, the least; a copy of 4 bytes, turned, takes one."""
     problem = make_problem((1, 1, 1), layout, "f32")
     for side, operand in enumerate(kernel.operands(problem, config)):
-        loads = bank_conflicts(operand.lines(config.share(side)), 32, 16)
+        loads = bank_conflicts(operand.thread_layout(config.share(side)), 32, 16)
         assert (loads.wavefronts == 2).all()
         copies = bank_conflicts(operand.copy.tidfrg_D(operand.layout), 32, operand.align, "st")
         assert copies.conflicts == 0
