@@ -25,7 +25,7 @@ def test_twenty_calls_take_longer_than_one() -> None:
     with bench(512, 512, 512) as there:
         entry, gpu = there.assemble(there.heuristic), there.device.gpu
         assert there.check(entry) is not None
-        work = there._work(entry.way, there._sets[0].views)
+        work = there._work(entry.prepared, there._sets[0].views)
         one = cuda.Graph(gpu, work)
         twenty = cuda.Graph(gpu, work, 20)
         short, long = cuda.time_interleaved([one, twenty], 9, owner=gpu)
@@ -58,8 +58,8 @@ def test_a_search() -> None:
         slow = gemm.parse("tma:64x16x64:1:3")
         configs = [*candidates(there.problem, there.device.target)[:8], slow]
         found = tune(there, configs, 20.0)
-    assert not found.failed and len(found.standings) == len(configs)
-    assert found.chosen.config != slow == found.standings[-1].config
+    assert not found.failed and len(found.timings) == len(configs)
+    assert found.chosen.config != slow == found.timings[-1].config
     assert found.gain.median >= 1
     kept = found.result(there.problem, there.device.target, "")
     assert kept.holds(there.problem, there.device.target)

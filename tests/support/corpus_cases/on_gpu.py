@@ -77,7 +77,7 @@ class _OnGpu:
     def launch(self, entry: str, grid, block, args, *, shared=0, cluster=None) -> None:
         (function,) = (f for f in self.module.entries if f.name == entry)
         kernel = self.gpu.load(self.image)[entry]
-        packed = parameter_block.layout(function).at(kernel.places).pack(args)
+        packed = parameter_block.layout(function).at(kernel.param_offsets).pack(args)
         self.gpu.launch(kernel, grid, block, packed, shared=shared, cluster=cluster)
         self.gpu.wait()
 
