@@ -1,7 +1,7 @@
 """The approximate instructions on this GPU: checksums over all 2^32 operands of each.
 
-Compares a few blocks of 2^23 operands of each form with the virtual machine; ``--golden FILE``
-keeps the GPU's checksums of all blocks, for tests without one.
+Compares a few blocks of 2^23 operands of each form with the virtual machine. ``--golden FILE``
+writes the GPU's checksums of all blocks, for tests without a GPU.
 
     python benchmarks/approximations_probe.py [PATTERN] [--blocks 4] [--golden FILE]
 """

@@ -1,17 +1,17 @@
-"""Wavefronts of shared memory: what tilewright.layout predicts, and what this GPU's clock says.
+"""Wavefronts of shared memory: the prediction of tilewright.layout against this GPU's clock.
 
     python benchmarks/bank_conflicts.py [PATTERN] [--device cuda] [--count 2000]
 
-One CTA of 16 warps repeats an access whose lanes have the addresses of a pattern; the cycles that
-one access more costs, over two lengths of the loop, are its wavefronts where shared memory is what
-all wait for. ``strict`` is the prediction without the rule that neighbours with one address share
-a phase; the patterns where it differs from ``model`` decide on that rule. Under Nsight Compute,
+One CTA of 16 warps repeats an access whose lanes have the addresses of a pattern. If shared memory
+is the bottleneck, the cycles per additional access (from two lengths of the loop) are its
+wavefronts. ``strict`` is the prediction without the rule that neighbours with one address share a
+phase; the patterns where it differs from ``model`` test that rule. Under Nsight Compute,
 
     ncu --clock-control none --metrics l1tex__data_pipe_lsu_wavefronts_mem_shared.sum \\
         python benchmarks/bank_conflicts.py
 
-counts the same: each pattern has two launches, of 16 · 8 · count and of twice as many accesses. The
-virtual machine (``--device vm``) has no clock to speak of, and only shows that the kernels run.
+counts the same: each pattern has two launches, of 16 · 8 · count accesses and of twice that. The
+clock of the virtual machine (``--device vm``) has no meaning; there the kernels are only run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _scaled(stride: object, factor: int) -> object:
 
 
 def mixed(name: str, op: str, width: int, *lanes: list[int]) -> Pattern:
-    """Lanes' offsets in units of ``width`` bytes, written out."""
+    """A pattern from explicit offsets of the lanes in units of ``width`` bytes."""
     addresses = np.concatenate(lanes).astype(np.int64).reshape(1, 1, LANES) * width
     return Pattern(name, Access(op, width, addresses))
 
@@ -117,18 +117,18 @@ def patterns() -> list[Pattern]:
     ]  # fmt: skip
 
 
-def strict(asked: Access) -> int:
-    """Wavefronts where neighbours share no phase: those of a store."""
-    op = asked.op.replace("ld", "st", 1)
-    return BankConflicts.of(Access(op, asked.width, asked.addresses)).total
+def strict(pattern: Access) -> int:
+    """Wavefronts if neighbours do not share a phase: those of a store."""
+    op = pattern.op.replace("ld", "st", 1)
+    return BankConflicts.of(Access(op, pattern.width, pattern.addresses)).total
 
 
 @tilewright.kernel
 def probe(
     k, lanes: ptr(u32), flip: u32, count: u32, clocks: ptr(u64), found: ptr(u32), *, op, width
 ):
-    """``count`` times UNROLLED accesses; ``flip`` is 0, which nobody but the caller knows, so that
-    each of them is made.
+    """``count`` times UNROLLED accesses. ``flip`` is 0, which the compiler does not know, so it
+    can't remove accesses.
     """
     k.launch_bounds(WARPS * LANES)
     memory = k.shared("b8", BYTES, align=LINE)
@@ -150,7 +150,7 @@ def probe(
 
 
 def one(k, op, width, pointer, value):
-    """One access; the 32-bit registers that it loads."""
+    """Emit one access; returns the 32-bit registers that it loads."""
     family, _, number = op.partition("matrix.x")
     if number and family == "ld":
         return k.ldmatrix(pointer, int(number))
@@ -167,7 +167,7 @@ def one(k, op, width, pointer, value):
 
 
 def cycles(pattern: Pattern, count: int, device: str) -> float:
-    """Cycles that one access more takes of the CTA's."""
+    """The CTA's cycles per additional access."""
     asked = pattern.access
     lanes = np.maximum(asked.addresses.ravel(), 0).astype(np.uint32)
     taken = []

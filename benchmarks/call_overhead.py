@@ -1,9 +1,9 @@
-"""What the generated code and the native launcher save of a repeated call, against plain Python.
+"""The time that generated code and the native launcher save in a repeated call, against Python.
 
     python benchmarks/call_overhead.py        # needs no GPU
 
 Prints nanoseconds a call. The "driver" is a C function that does nothing, so the figures are host
-overhead alone. Each step of the fast path is timed as it is and as plain Python with the same
+overhead alone. Each step of the fast path is timed as shipped and as plain Python with the same
 result:
 
 ``launcher``: check alignment and overlap, write addresses and stream, launch (``native_launcher``).
@@ -49,7 +49,7 @@ def driver() -> tuple[int, Callable[..., int]]:
 
 
 def launchers() -> tuple[Callable[..., int], Callable[..., int]]:
-    """``start(a, b, d, stream)`` as machine code and in Python."""
+    """``start(a, b, d, stream)`` in machine code and in Python."""
     entry, function = driver()
     block = np.zeros(64, np.uint8)
     stream = ctypes.c_uint64()
@@ -113,7 +113,7 @@ def current_stream() -> int:
 
 
 def ns(run: Callable[[], object]) -> float:
-    """The least nanoseconds a call."""
+    """The minimum time of a call in nanoseconds."""
     return min(timeit.repeat(run, number=CALLS, repeat=REPEATS)) / CALLS * 1e9
 
 

@@ -1,4 +1,4 @@
-"""Milliseconds in which the heuristic chooses a configuration for a shape that it sees first.
+"""Milliseconds in which the heuristic chooses a configuration for a new shape.
 
 python benchmarks/choice_time.py                 200 random shapes of each type
 python benchmarks/choice_time.py --shapes 50     fewer

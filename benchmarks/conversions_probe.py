@@ -1,9 +1,9 @@
 """Every form of ``cvt`` on this GPU against the virtual machine, bit by bit.
 
-A kernel of up to 24 forms with the same source type converts random operands, and ones next to what
-a conversion may get wrong (ties of every narrower format, NaNs, whole numbers). Prints each form
-whose bits differ with the first operands; ``--golden FILE`` keeps a digest of each form's results,
-for tests without a GPU.
+A kernel of up to 24 forms with the same source type converts random operands and values near hard
+cases (ties of every narrower format, NaNs, integers). Prints each form whose bits differ, with the
+first such operands. ``--golden FILE`` writes a digest of each form's results, for tests without a
+GPU.
 
     python benchmarks/conversions_probe.py [PATTERN] [--operands 1048576] [--golden FILE]
 """
@@ -27,7 +27,7 @@ from references.hostile import Stream
 
 
 def probe(batch: list[str], inputs: np.ndarray, arch: str):
-    """The GPU's results, and a line for each form that the virtual machine has otherwise."""
+    """The GPU's results, and a line for each form whose results on the virtual machine differ."""
     ptx, results = text(batch, arch), np.zeros((len(batch), inputs.shape[1]), np.uint64)
     theirs, ours = on_gpu(ptx, inputs, results), on_vm(ptx, inputs, results, arch)
     return theirs, differences(batch, inputs, theirs, ours)

@@ -4,10 +4,10 @@
     python benchmarks/copies.py lines transposed    some kinds
     python benchmarks/copies.py --shape 81x14926 --bytes 2 lines
 
-Each row is a median over replays of a CUDA graph of 16 copies, between pairs of matrices that are
-together beyond the L2 where 16 pairs can be. ``lines``: an odd leading dimension to aligned lines;
-``back``: aligned lines to an odd one; ``transposed``; ``strided``: every other element; ``two``:
-two matrices in one launch (torch: in two). What a copy wrote is compared with its source first.
+Each row is a median over replays of a CUDA graph of 16 copies between pairs of matrices, up to 16
+pairs, so that they exceed the L2 if possible. ``lines``: from an odd leading dimension to aligned
+rows; ``back``: the reverse; ``transposed``; ``strided``: every other element; ``two``: two matrices
+in one launch (torch: in two). The result of each copy is compared with its source first.
 """
 
 from __future__ import annotations

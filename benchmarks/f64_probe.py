@@ -1,7 +1,7 @@
 """f64 arithmetic with NaNs on this GPU against the virtual machine, bit by bit.
 
-Prints each form whose bits differ, with the operands and both results; ``--golden FILE`` keeps the
-GPU's, for tests without one.
+Prints each form whose bits differ, with the operands and both results. ``--golden FILE`` writes the
+GPU's results, for tests without a GPU.
 
     python benchmarks/f64_probe.py [PATTERN] [--most 20] [--golden FILE]
 """

@@ -3,10 +3,10 @@
     python benchmarks/first_call.py              what this machine can run
     python benchmarks/first_call.py --runs 5     the medians of five processes each
 
-Each figure is a fresh process: NumPy (and torch, for the GPU) is imported and the arrays are made;
-then the CPU time of all threads is counted from ``import tilewright`` to the result. The row also
-shows how many modules of tilewright the process has imported, and whether LLVM, the builder and the
-instruction rows are among them.
+Each figure is from a fresh process. It imports NumPy (and torch, for the GPU) and creates the
+arrays; then the CPU time of all threads is measured from ``import tilewright`` to the result. The
+row also shows the number of modules of tilewright that the process has imported, and whether LLVM,
+the builder and the instruction rows are among them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEAVY = (
 
 
 def vm_simt() -> Callable[[], object]:
-    """saxpy, a kernel of one's own, on the virtual machine."""
+    """saxpy, a user-defined kernel, on the virtual machine."""
     x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
 
     def call() -> None:
@@ -67,7 +67,7 @@ def vm_matmul() -> Callable[[], object]:
 
 
 def vm_machine() -> Callable[[], object]:
-    """PTX that nvcc made, run by ``vm.Machine``."""
+    """PTX from nvcc, run by ``vm.Machine``."""
     text, n = SGEMM.read_text(encoding="utf-8"), 16
     a = np.ones((n, n), np.float32)
 
@@ -104,7 +104,7 @@ CALLS = {f.__name__: f for f in (vm_simt, vm_matmul, vm_machine, cuda_matmul)}
 
 
 def measured(name: str) -> None:
-    """Print what the first call of this process costs."""
+    """Print the cost of the first call in this process."""
     call = CALLS[name]()
     time.sleep(0.5)  # threads that NumPy's BLAS has started spin for a while
     start, wall = time.process_time(), time.perf_counter()

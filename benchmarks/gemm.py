@@ -7,13 +7,13 @@
     python benchmarks/gemm.py --shapes 4096x4096x4096 --configs chosen,128x128x64:2x2:3/2@8
     python benchmarks/gemm.py --hosts                         host costs and first calls alone
 
-A row's statistic is the median over pairs of replays, one of ours and one of torch's right after
-another, random normal data, inputs rotated past the L2: once on a chip that is busy all the time,
-and once in bursts, with a rest before each. It holds where the lower bound of torch's time over
-ours is no more than 0.01 under its figure. A row also tells registers, spills, the
-assembler's warnings, and the largest |error| / (|A| |B|) against float64 on 64 rows that held NaN
-before. What tilewright does not have yet is said so; a row that fails prints its error, and the
-others follow. Needs an NVIDIA GPU and PyTorch.
+A row's statistic is the median over pairs of replays, one of ours and one of torch's in immediate
+succession, with random normal data and inputs rotated past the L2: once on a chip that is busy all
+the time, and once in bursts, with a pause before each. It is reliable if the lower bound of torch's
+time over ours is at most 0.01 below the median. A row also has registers, spills, the assembler's
+warnings, and the largest |error| / (|A| |B|) against float64 on 64 rows that were NaN before.
+Unsupported rows are marked; a row that fails prints its error, and the others follow. Needs an
+NVIDIA GPU and PyTorch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measured(worker: Worker, given: argparse.Namespace) -> Iterator[dict[str, An
 
 
 def sound(worker: Worker) -> None:
-    """End the worker's process where its GPU context is broken."""
+    """End the worker's process if its GPU context is broken."""
     if isinstance(worker.ask("compare.peers:alive", seconds=20), Failure):
         worker.close()
 
@@ -146,7 +146,7 @@ def shapes_of(text: str) -> list[tuple[int, int, int]]:
 
 
 def configs_of(text: str) -> list[str | None]:
-    """``table`` stands for all of the built-in ones."""
+    """The configurations of the list; ``table`` expands to all built-in ones."""
     names = [n for word in words_of(text) for n in (gemm.TABLE if word == "table" else [word])]
     return [None if name == "chosen" else str(name) for name in names]
 

@@ -1,9 +1,9 @@
-"""How fast the layout algebra is in plain Python, and pictures of it.
+"""Speed of the layout algebra in plain Python, and of layout pictures.
 
     python benchmarks/layouts.py
 
-The median of 31 runs of each line, on one core. Where ``pycute`` can be imported its times stand
-beside ours, for what it has.
+The median of 31 runs of each line, on one core. If ``pycute`` can be imported, its times are shown
+beside ours for the operations that it supports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MICRO, MILLI = (1e6, "µs"), (1e3, "ms")
 
 
 def algebra(module: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What pycute has too, by the names of both."""
+    """The operations that pycute also has, by the names of both."""
     layout, composition, crd2idx = module.Layout, module.composition, module.crd2idx
     a = layout(((4, 8), (2, 4)), ((32, 1), (16, 8)))
     rows, five = layout((8, 8), (8, 1)), layout((2, 2, 2, 2, 4), (1, 16, 2, 8, 32))

@@ -1,9 +1,10 @@
 """Every matrix instruction on this GPU against the arithmetic of ``tilewright.mma``, bit by bit.
 
-A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind,
-in every variant (selectors; of wgmma operands' places, swizzles, transposes, signs). Prints each
-instruction with how many elements of D differ and the first that does; ``--golden FILE`` keeps a
-digest of D for the first tiles of each variant and kind, for tests without a GPU.
+A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind, in
+every variant (selectors; for wgmma operands in registers or shared memory, swizzles, transposes,
+signs). Prints each instruction with the number of elements of D that differ and the first of them.
+``--golden FILE`` writes a digest of D for the first tiles of each variant and kind, for tests
+without a GPU.
 
     python benchmarks/mma_probe.py [PATTERN] [--outputs 1000000] [--golden FILE]
 """
@@ -32,7 +33,7 @@ from references.hostile import kinds
 
 
 class Found(NamedTuple):
-    """What a variant's launches gave."""
+    """The results of a variant's launches."""
 
     case: int
     outputs: int

@@ -1,10 +1,10 @@
-"""How fast the virtual machine multiplies exactly: multiply-adds a second and core, by instruction.
+"""Speed of exact matrix instructions on the virtual machine: multiply-adds per second and core.
 
     python benchmarks/mma_speed.py [--features avx2] [--arch sm_90a] [--rounds 15]
 
 ``function``: a warp's instruction, registers to registers, called in a compiled loop. ``core``: the
-same without registers, wgmma's 64 rows at once. ``kernel``: a launched kernel of one warp that
-repeats the instruction, everything included. Medians of a thread's own time.
+same without registers, for wgmma all 64 rows. ``kernel``: a launched kernel of one warp that
+repeats the instruction, everything included. Medians of the thread's CPU time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast the parser is: tokens a second on one megabyte of text like nvcc's.
+"""Speed of the parser: tokens per second on one megabyte of text like nvcc's.
 
     python benchmarks/parse.py [megabytes]
 

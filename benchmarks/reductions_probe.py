@@ -1,8 +1,8 @@
 """Every reduction of an H200 against the virtual machine, bit by bit.
 
-Bulk and tensor reductions of each operation and type, and sums by ``red``: the numbers that are
-left of every pair of 16, or that there is no such instruction. Prints each case that differs, with
-what was given and both results; ``--golden FILE`` keeps what the GPU left, for tests without one.
+Bulk and tensor reductions of each operation and type, and additions by ``red``: the result for
+every pair of 16 numbers, or that there is no such instruction. Prints each case that differs, with
+the operands and both results. ``--golden FILE`` writes the GPU's results, for tests without a GPU.
 
     python benchmarks/reductions_probe.py [PATTERN] [--most 20] [--golden FILE]
 """
@@ -26,7 +26,7 @@ PROCESSES = 8
 
 
 def tried(case):
-    """What the GPU leaves, or its error."""
+    """The GPU's results, or its error."""
     try:
         return left(case, on_gpu)
     except CudaError as error:

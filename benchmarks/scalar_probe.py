@@ -1,10 +1,10 @@
 """Random straight-line programs over all scalar instructions, on this GPU and the virtual machine.
 
-Each program is 20 to 40 instructions on hostile operands; every result is stored, and must have the
-same bits. The machine takes a step at a time; every hundredth program also runs as compiled code.
-Prints each form that differs, how often, and the smallest program that shows it. ``--golden FILE``
-keeps digests of the GPU's results, for tests without one. Programs are spread over processes, which
-end by themselves, hung or not.
+Each program is 20 to 40 instructions on hostile operands. Every result is stored and must have the
+same bits. The virtual machine runs in single steps; every hundredth program also runs as compiled
+code. Prints each form that differs, how often, and the smallest program that shows it. ``--golden
+FILE`` writes digests of the GPU's results, for tests without a GPU. Programs are distributed over
+processes, which have a time limit.
 
     python benchmarks/scalar_probe.py [--programs 100000] [--seed 0] [--forms REGEX]
         [--jobs CORES] [--golden FILE]

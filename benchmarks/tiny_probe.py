@@ -1,9 +1,10 @@
-"""Where products, sums of products and quotients with ``.ftz`` become zero, here and on this GPU.
+"""Flush to zero near the smallest normal number, on the virtual machine and on this GPU.
 
-Operands are such that the exact result is a few quarters of a unit in the last place above or below
-the least normal number: there it matters whether a result is tiny before or after it is rounded,
-and to which digits. Prints for each instruction how many results differ, and some of them, and how
-often the GPU's zeros disagree with each rule of ``RULES``.
+Operands of products, fma and quotients with ``.ftz`` are chosen such that the exact result is a few
+quarters of a unit in the last place above or below the smallest normal number. There it matters
+whether tininess is detected before or after rounding, and to which precision. Prints for each
+instruction the number of results that differ, some of them, and how often the GPU's zeros disagree
+with each rule of ``RULES``.
 
     python benchmarks/tiny_probe.py [--programs 64]
 """

@@ -1,8 +1,8 @@
-"""The virtual machine beside others that run kernels on a CPU, in a core's time; results compared.
+"""The virtual machine and other programs that run kernels on a CPU: CPU times, results compared.
 
-First the loops of ``vm_speed.py`` under a plain interpreter: one warp-instruction at a time, on
-NumPy arrays of 32 lanes. Then Triton kernels of the corpus, their PTX on the virtual machine and
-their source under Triton's own interpreter, which works on whole tiles with NumPy; this part needs
+First the loops of ``vm_speed.py``, also under a plain interpreter: one warp-instruction at a time,
+on NumPy arrays of 32 lanes. Then Triton kernels of the corpus: their PTX on the virtual machine and
+their source under Triton's own interpreter, which processes whole tiles with NumPy. This part needs
 the packages triton and torch.
 
     python benchmarks/vm_peers.py

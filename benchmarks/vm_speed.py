@@ -1,10 +1,10 @@
-"""How fast the virtual machine is, on one core, with results that are checked.
+"""Speed of the virtual machine on one core, with checked results.
 
-Rows of ``loops`` are millions of warp-instructions a second, as the PTX has them, of one warp; of
-``copies`` gigabytes a second, read and written; of ``products`` seconds for a matrix product
-through our own kernels, of all cores together; of ``text`` seconds for a kernel of one megabyte of
-PTX: the first time, and where a store has what the first time made. All are the time of the
-processor that the process took, the least of a few runs: others may use the machine too.
+``loops``: millions of PTX warp-instructions per second, of one warp. ``copies``: gigabytes per
+second, read and written. ``products``: seconds for a matrix product by our own kernels, summed over
+all cores. ``text``: seconds for a kernel of one megabyte of PTX, with an empty and with a filled
+cache. All figures are CPU times of the process, the minimum of a few runs, because other processes
+may use the machine.
 
     python benchmarks/vm_speed.py [--rows loops,copies,products,text] [--large]
 """
