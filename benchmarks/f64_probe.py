@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-from golden.golden_f64 import FORMS, results, told, write
+from golden.golden_f64 import FORMS, mismatch, results, write
 from ptx_kernels import simt
 from ptx_kernels.simt_gpu import on_gpu
 
@@ -29,7 +29,7 @@ def main() -> int:
     for opcode in FORMS:
         if re.search(options.pattern, opcode):
             found[opcode] = results(opcode, on_gpu)
-            if said := told(opcode, found[opcode], results(opcode, simt.run), options.most):
+            if said := mismatch(opcode, found[opcode], results(opcode, simt.run), options.most):
                 differing += 1
                 print(f"{opcode}: {said}", flush=True)
     if options.golden:

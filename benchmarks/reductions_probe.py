@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-from golden.golden_reductions import CASES, left, told, write
+from golden.golden_reductions import CASES, left, mismatch, write
 from ptx_kernels import simt
 from ptx_kernels.simt_gpu import on_gpu
 from tilewright.errors import CudaError
@@ -50,7 +50,7 @@ def main() -> int:
     for case, answer in found.items():
         if isinstance(answer, CudaError):
             print(f"{case}: {answer}", flush=True)
-        elif said := told(case, answer, left(case, simt.run), options.most):
+        elif said := mismatch(case, answer, left(case, simt.run), options.most):
             differing += 1
             print(f"{case}: {said}", flush=True)
     print(f"{len(found)} cases, {time.perf_counter() - start:.0f} s")

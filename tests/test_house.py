@@ -335,6 +335,9 @@ PHRASES = (  # of the dialect that this project once had
     "what is asked", "sums stand", "places on the machine", "threefold", "is none of",
     "so many", "of any places", "what is not its own", "rivals", "has its way", "the house",
     "stands twice", "nested alike", "is expected, and", "as it stands", "is gone since",
+    "would do without", "bytes are wanted", "under way", "whose turn", "as it was given",
+    "is not looked at", "passed over", "what vanishes", "hands it on", "somebody", "taken apart",
+    "as many as it should", "to be worked on", "who has waited for whom", "seen to", "are wanted",
 )  # fmt: skip
 
 

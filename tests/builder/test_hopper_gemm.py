@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pages import ROOT
-from ptx_kernels.hopper_gemm import gemm, given, on_machine
+from ptx_kernels.hopper_gemm import gemm, on_machine, random_matrices
 from rows import every_row
 from tilewright.errors import VmFault
 from tilewright.run import VmDevice
@@ -22,14 +22,14 @@ GOLDEN = "21f1ffe56a56f38206d80bfbbd7e5c024e4ea414f6b3c7e90322f41943d6a2be"  # o
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_bits_of_an_h200_in_any_order_of_completion(stages, cluster, seed):
     d = on_machine(gemm(stages, cluster).ptx, SIZE, stages, cluster, seed)
-    a, b, _ = (x.astype(np.float64) for x in given(*SIZE))
+    a, b, _ = (x.astype(np.float64) for x in random_matrices(*SIZE))
     np.testing.assert_allclose(d.astype(np.float64), a @ b.T, rtol=2**-8, atol=1e-4)
     assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_example_has_the_same_bits(seed):
-    a, b, d = given(*SIZE)
+    a, b, d = random_matrices(*SIZE)
     run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"](a, b, d, VmDevice(seed=seed))
     assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptx_kernels.cluster_addresses import CLUSTER, expected, text
-from ptx_kernels.hopper_gemm import THREADS, M, N, arguments, gemm, given, on_machine
+from ptx_kernels.hopper_gemm import THREADS, M, N, arguments, gemm, on_machine, random_matrices
 from ptx_kernels.simt_gpu import on_gpu
 from tilewright import cuda
 from tilewright.ptx import parameter_block
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize(("stages", "cluster"), [(1, 1), (3, 1), (2, 2)])
 @pytest.mark.parametrize("size", [(256, 256, 448), (512, 384, 4096)])
 def test_a_gemm_has_the_bits_of_the_virtual_machine(gpu, stages, cluster, size):
-    traced, arrays = gemm(stages, cluster), given(*size)
+    traced, arrays = gemm(stages, cluster), random_matrices(*size)
     addresses = [gpu.alloc(x.nbytes) for x in arrays]
     for address, array in zip(addresses, arrays, strict=True):
         gpu.upload(address, array.view(np.uint16))
@@ -36,6 +36,6 @@ def test_a_gemm_has_the_bits_of_the_virtual_machine(gpu, stages, cluster, size):
 
 @pytest.mark.sm("sm_90a")
 def test_shared_memory_addresses_have_the_cta_rank():
-    given = np.zeros_like(expected())
-    (made,) = on_gpu(text(), [given], grid=len(given), block=1, cluster=CLUSTER)
+    random_matrices = np.zeros_like(expected())
+    (made,) = on_gpu(text(), [random_matrices], grid=len(random_matrices), block=1, cluster=CLUSTER)
     np.testing.assert_array_equal(made, expected())

@@ -85,7 +85,7 @@ sys.exit(main())
 
 @contextmanager
 def running_program(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """A program under way in a process of its own, the leader of a group as in a terminal; all of
+    """A program running in a process of its own, the leader of a group as in a terminal; all of
     the group ends with the ``with``.
     """
     with subprocess.Popen(

@@ -11,7 +11,7 @@ import pytest
 import tilewright
 from pages import ROOT
 from ptx_kernels.cluster_neighbours import neighbours
-from ptx_kernels.hopper_gemm import given
+from ptx_kernels.hopper_gemm import random_matrices
 from ptx_kernels.wgmma_products import CASES, check
 from tilewright.builder import ptr, tensor_map, u32
 from tilewright.errors import LaunchError
@@ -24,7 +24,7 @@ def test_the_example_has_the_bits_of_the_virtual_machine(size: tuple[int, int, i
     multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
     made = []
     for device in ("vm", "cuda", "cuda"):
-        a, b, d = given(*size)
+        a, b, d = random_matrices(*size)
         multiply(a, b, d, device)
         made.append(d.tobytes())
     assert made[0] == made[1] == made[2]
@@ -33,7 +33,7 @@ def test_the_example_has_the_bits_of_the_virtual_machine(size: tuple[int, int, i
 def test_torch_tensors_are_passed_in_place() -> None:
     torch = pytest.importorskip("torch")
     multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
-    bits = (torch.from_numpy(x.view(np.int16)) for x in given(256, 256, 448))
+    bits = (torch.from_numpy(x.view(np.int16)) for x in random_matrices(256, 256, 448))
     a, b, d = (x.cuda().view(torch.bfloat16) for x in bits)
     multiply(a, b, d)
     torch.testing.assert_close(d.double(), a.double() @ b.double().T, rtol=2**-7, atol=1e-2)

@@ -12,7 +12,7 @@ from tilewright.dtypes import dtype
 
 
 def numbers(type_: str, *shape: int, hostile: float = 0.0) -> Any:
-    """Normal numbers, of which so many are any bits instead."""
+    """Normal numbers, some of them replaced by random bits."""
     t, rng = dtype(type_), Stream(*shape)
     source = Source(rng, t)
     bits, odd = (np.asarray(make(shape), t.storage) for make in (source.normal, source.uniform))

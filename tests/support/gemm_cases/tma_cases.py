@@ -1,4 +1,4 @@
-"""Products that go through kernel tma every way that it has, small enough for a virtual machine.
+"""Products that cover all paths of kernel tma, small enough for the virtual machine.
 
 ``data/tma_sm_90a.json`` keeps the bits of an H200: ``python -m gemm_cases.tma_cases`` (with
 PYTHONPATH=tests/support) prints the digests that a GPU gives.
@@ -147,7 +147,7 @@ ASKED: dict[str, tuple[str, GemmCase]] = {
 
 
 def few(sms: int) -> ExecutionDevice:
-    """The GPU, asked to do with so many of its SMs."""
+    """The GPU, limited to this number of its SMs."""
     made: Any = copy(device("cuda"))
     made.target = replace(made.target, sms=sms)
     return made  # type: ignore[no-any-return]

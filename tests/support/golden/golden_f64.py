@@ -28,7 +28,7 @@ NUMBERS = [0, 1, 0x3FF0000000000000, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000,
            1 << 63, 0x800FFFFFFFFFFFFF, 0xBFF8000000000000, 0xFFF0000000000000]  # fmt: skip
 
 
-def given(opcode: str) -> list[np.ndarray]:
+def operands_of(opcode: str) -> list[np.ndarray]:
     """The operands of each result, as bits."""
     (specs,) = form(opcode).signatures
     every = [np.array(NANS + NUMBERS, np.uint64)] * (len(specs) - 1)
@@ -36,8 +36,8 @@ def given(opcode: str) -> list[np.ndarray]:
 
 
 def results(opcode: str, launch) -> np.ndarray:
-    """The bits that ``launch`` makes of them."""
-    operands = given(opcode)
+    """The result bits that ``launch`` returns for these operands."""
+    operands = operands_of(opcode)
     registers = [f"%fd{i}" for i in range(len(operands))]
     loads = [simt.load(r, "f64", f"%a{i}") for i, r in enumerate(registers, 1)]
     body = f"{' '.join(loads)} {opcode} %fd9, {', '.join(registers)}; {simt.store('%fd9', 'f64')}"
@@ -47,9 +47,9 @@ def results(opcode: str, launch) -> np.ndarray:
     return launch(simt.kernel(body), buffers, grid=count // block, block=block)[0]
 
 
-def told(opcode: str, made: np.ndarray, expected: np.ndarray, most: int = 20) -> str:
-    """Nothing, or how two answers differ."""
-    return difference(made, expected, *given(opcode), most=most)
+def mismatch(opcode: str, made: np.ndarray, expected: np.ndarray, most: int = 20) -> str:
+    """How two results differ; empty if they don't."""
+    return difference(made, expected, *operands_of(opcode), most=most)
 
 
 def write(path: Path, found: dict[str, np.ndarray]) -> None:

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
     @property
     def given(self) -> tuple[np.ndarray, np.ndarray]:
-        """256 numbers that are there, and as many that come."""
+        """256 numbers in memory, and 256 that are combined with them."""
         name = self.type.partition(".")[0].replace("tf32", "f32")
         return every_pair(name)
 
@@ -58,7 +58,7 @@ CASES = [
 
 
 def left(case: Case, launch) -> np.ndarray | None:
-    """The 256 numbers that are left; None where there is no such instruction."""
+    """The 256 numbers in memory after it; None if there is no such instruction."""
     there, comes = case.given
     if case.way == "bulk":
         return launch(to_global(case.op, case.type, there.nbytes), [there, comes])[0]
@@ -95,8 +95,10 @@ def _red(case: Case) -> str:
     return simt.kernel(body, ".shared .align 8 .b8 buf[2048];")
 
 
-def told(case: Case, made: np.ndarray | None, expected: np.ndarray | None, most: int = 20) -> str:
-    """Nothing, or how two answers to a case differ."""
+def mismatch(
+    case: Case, made: np.ndarray | None, expected: np.ndarray | None, most: int = 20
+) -> str:
+    """How two results of a case differ; empty if they don't."""
     if made is None or expected is None:
         says = {True: "no such instruction", False: "there is one"}
         same = (made is None) == (expected is None)
@@ -105,7 +107,7 @@ def told(case: Case, made: np.ndarray | None, expected: np.ndarray | None, most:
 
 
 def write(path: Path, found: Mapping[Case, np.ndarray | None]) -> None:
-    """Keep what was left, and for the others nothing."""
+    """Write the results; an unsupported case has none."""
     kept = [b"" if x is None else x.tobytes() for x in found.values()]
     np.savez_compressed(
         path,

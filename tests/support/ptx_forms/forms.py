@@ -103,7 +103,7 @@ def registers(type_: str, count: int, start: int) -> str:
 
 
 def _count(type_: str, elements: int, nibbles: bool = False) -> int:
-    """Registers that a lane's share of so many elements fills."""
+    """The number of registers of a lane's share of this number of elements."""
     if type_ == "f64":
         return elements // 32
     bits = re.fullmatch(r"[a-z]+(\d+)", type_)  # fp8, fp6 and fp4 fill bytes

@@ -3,7 +3,7 @@
 ``batches(target)`` gives the legal forms in batches that share a source type; ``text`` is a kernel
 of one batch, where thread g reads its operands from planes of 64-bit words ``inputs[plane, g]`` and
 writes the result of form i to ``results[i, g]``; ``planes`` makes the operands; ``on_vm`` and
-``on_gpu`` run it; ``wanted`` says what must come out.
+``on_gpu`` run it; ``exact_results`` says what must come out.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def differences(opcodes: list[str], inputs: np.ndarray, theirs, ours) -> dict[st
     return found
 
 
-def wanted(opcode: str, inputs: np.ndarray) -> np.ndarray:
+def exact_results(opcode: str, inputs: np.ndarray) -> np.ndarray:
     """The exact results for planes of operands; a signed one fills its register."""
     masks = [(1 << WIDTH[r[:2]]) - 1 for r in registers(opcode)]
     columns = [[int(x) & m for x in p] for p, m in zip(inputs, masks[1:], strict=False)]

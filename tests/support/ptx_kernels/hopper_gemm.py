@@ -149,8 +149,8 @@ def _store(shared: Shared, acc, map_d, place) -> None:
         k.bulk_wait(0)
 
 
-def given(m: int, n: int, depth: int) -> list[np.ndarray]:
-    """A (m, depth), B (n, depth) and a D (m, n) that is poisoned."""
+def random_matrices(m: int, n: int, depth: int) -> list[np.ndarray]:
+    """A (m, depth), B (n, depth) and D (m, n), which is all NaN."""
     rng = np.random.default_rng(m + n + depth)
     a, b = (rng.standard_normal((rows, depth)).astype(bfloat16) for rows in (m, n))
     return [a, b, np.full((m, n), np.nan, bfloat16)]
@@ -178,7 +178,7 @@ def on_machine(
 ):
     """D, as the virtual machine makes it."""
     machine, (m, n, _) = Machine(seed=seed, **how), size
-    arrays = given(*size)
+    arrays = random_matrices(*size)
     places = [machine.upload(x) for x in arrays]
     machine.load(ptx)
     shared, grid = gemm(stages, cluster).dynamic_shared, (m // M, n // N)

@@ -21,7 +21,7 @@ _mine = threading.local()
 
 
 def on_gpu(text, buffers=(), *, grid=1, block=32, cluster=None, arch=None):
-    """The buffers after the kernel ``k``; ``arch`` is the GPU's, whatever is said."""
+    """The buffers after the kernel ``k``; ``arch`` is ignored, it is the GPU's."""
     if not hasattr(_mine, "process"):
         _mine.process = ProcessPoolExecutor(1, get_context("spawn"))
     try:

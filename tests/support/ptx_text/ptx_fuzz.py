@@ -85,7 +85,7 @@ def checked(text: str) -> bool:
 
 
 def fuzz(count: int, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """(what is wrong, the text) of those that end otherwise, or take too long."""
+    """(the failure, the text) of those that end in another way or take too long."""
     draw, texts = random.Random(seed), seeds()
     for _ in range(count):
         text = mutated(draw, texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from golden.golden_reductions import CASES, left, read, told
+from golden.golden_reductions import CASES, left, mismatch, read
 from ptx_kernels import simt
 from rows import every_row
 
@@ -19,5 +19,5 @@ def test_every_case_has_golden_bits() -> None:
 
 @every_row("case", CASES, ids=str, parts=3)
 def test_bits_equal_those_of_an_h200(case) -> None:
-    said = told(case, left(case, simt.both), KEPT[case])
+    said = mismatch(case, left(case, simt.both), KEPT[case])
     assert not said, said

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from golden.golden_reductions import CASES, left, told
+from golden.golden_reductions import CASES, left, mismatch
 from ptx_kernels import simt
 from ptx_kernels.async_kernels import (
     ARRIVALS,
@@ -55,7 +55,7 @@ def results():
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_reductions_equal_the_virtual_machine(case, results):
-    said = told(case, results[case].result(), left(case, simt.run))
+    said = mismatch(case, results[case].result(), left(case, simt.run))
     assert not said, said
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptx_kernels.conversion_kernels import batches, on_vm, planes, text, wanted
+from ptx_kernels.conversion_kernels import batches, exact_results, on_vm, planes, text
 from references.conversions import expected
 from references.hostile import Stream
 from rows import every_row
@@ -27,7 +27,7 @@ def results(batch: list[str], inputs: np.ndarray, step: bool) -> np.ndarray:
 @every_row("batch", lambda: batches("sm_100a"), ids=lambda b: b[0], parts=5)
 def test_both_evaluators_give_the_exact_bits(batch):
     inputs = planes(batch, COUNT, Stream(*batch))
-    exact = np.array([wanted(opcode, inputs) for opcode in batch])
+    exact = np.array([exact_results(opcode, inputs) for opcode in batch])
     for step in (False, True):
         made = results(batch, inputs, step)
         for opcode, one, other in zip(batch, made, exact, strict=True):
@@ -39,7 +39,7 @@ def test_stochastic_rounding_gives_the_exact_bits():
     assert any(found)
     for batch in filter(None, found):
         inputs = planes(batch, COUNT, Stream(*batch))
-        exact = np.array([wanted(opcode, inputs) for opcode in batch])
+        exact = np.array([exact_results(opcode, inputs) for opcode in batch])
         np.testing.assert_array_equal(results(batch, inputs, step=True), exact)
 
 

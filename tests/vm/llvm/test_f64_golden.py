@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from golden.golden_f64 import FORMS, read, results, told
+from golden.golden_f64 import FORMS, mismatch, read, results
 from ptx_kernels import simt
 from rows import every_row
 
@@ -19,5 +19,5 @@ def test_golden_file_has_every_form() -> None:
 
 @every_row("opcode", FORMS, parts=3)
 def test_results_equal_the_h200(opcode) -> None:
-    difference = told(opcode, results(opcode, simt.both), KEPT[opcode])
+    difference = mismatch(opcode, results(opcode, simt.both), KEPT[opcode])
     assert not difference, difference
