@@ -1,4 +1,4 @@
-"""Directories that nobody but this user (and root) can change, opened level by level.
+"""Directories that only this user (and root) can change, opened level by level.
 
 Each level is opened relative to the one above it, without following symbolic links, and checked
 after opening, so a checked directory cannot be replaced afterwards. On systems other than POSIX,

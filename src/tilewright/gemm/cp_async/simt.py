@@ -1,4 +1,4 @@
-"""Kernel ``simt``: cp.async into a ring of stages, FFMA. For f32 as it is, on sm_80 and later.
+"""Kernel ``simt``: cp.async into a ring of stages, FFMA: f32 without tensor cores, sm_80 and later.
 
 Each element of D has one accumulator, which begins at +0 and adds the products in ascending k, one
 ``fma.rn`` each, whatever the configuration: the bits depend on the matrices alone. Subnormals are

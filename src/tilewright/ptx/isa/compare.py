@@ -86,7 +86,7 @@ SET: Options = {
 
 
 def _no_ftz(f: Form) -> str:
-    return ".ftz does not go with .bf16" if f.ftz and f.D == "bf16" else ""
+    return ".ftz and .bf16 exclude each other" if f.ftz and f.D == "bf16" else ""
 
 
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=EQUALITY, A="b16 b32 b64", **SET)
