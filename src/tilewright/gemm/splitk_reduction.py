@@ -20,7 +20,7 @@ from ..dtypes import dtype
 from ..target import DeviceSpec
 from .cp_async.multistage_config import Config
 from .epilogue.operand_loads import EpilogueOperands
-from .epilogue.operand_parameters import operand_values, parameters_with, unread_maps
+from .epilogue.operand_parameters import operand_values, parameters_with
 from .epilogue.output_stores import OutputStores, StridedMatrix
 from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from .kernel_scalars import global_pointer, scalar
@@ -127,9 +127,7 @@ def kernel_arguments(
             stride = strides[name]
             values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= operand_values(problem.epilogue, strides)
-    return parameters_with(SplitKParameters, problem.epilogue, "f32").pack(
-        values, without_address=unread_maps(problem.epilogue)
-    )
+    return parameters_with(SplitKParameters, problem.epilogue, "f32").pack(values)
 
 
 def build(problem: Problem, config: SplitKConfig) -> Traced:

@@ -93,7 +93,7 @@ def test_mbarrier_arrivals_of_cp_async() -> None:
         (lambda k, m, p, buf, bar: k.tma_store(m, k.tid.x, buf), KernelError, "iterated"),
         (lambda k, m, p, buf, bar: k.tma_prefetch(m, (1 << 31, 0)), KernelError, "fit s32"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=2), KernelError,
-         "a vector of 1, not 2"),
+         "a vector of 1, got 2"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=(1, 2)), KernelError,
          "a vector of 1"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1), bar, im2col=()), UnknownInstruction,

@@ -208,7 +208,7 @@ BAD = {
     "number": (lambda k, p: k.shared("u8").__setitem__(0, 256), "256 does not fit u8"),
     "index": (lambda k, p: p[k.const("f32", 1)], "an index must be u32"),
     "wide index": (lambda k, p: k.shared("f32", 4)[k.const("u64", 1)], "32-bit addresses"),
-    "space": (lambda k, p: k.emit("ld.shared.f64", p), "is a shared address"),
+    "space": (lambda k, p: k.emit("ld.shared.f64", p), "must be a shared address"),
     "count": (lambda k, p: k.shared("f32", k.tid.x), "a static number or a layout"),
     "align": (lambda k, p: k.shared("f32", 4, align=24), "power of two"),
     "limit": (lambda k, p: k.shared("f32", 20000), "limit is 49152"),

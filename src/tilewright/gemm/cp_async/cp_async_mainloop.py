@@ -25,7 +25,7 @@ from typing import Any
 from ...builder import Builder, Pointer, Reg, Traced
 from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
-from ..epilogue.operand_parameters import operand_values, parameters_with, unread_maps
+from ..epilogue.operand_parameters import operand_values, parameters_with
 from ..epilogue.output_stores import OutputStores, StridedMatrix
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
@@ -77,9 +77,7 @@ def packed(
     values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
     bound = problem.epilogue
     with_epilogue = parameters_with(parameters, bound, problem.scalar_type)
-    return with_epilogue.pack(
-        {**values, **operand_values(bound, strides)}, problem.scalar_type, unread_maps(bound)
-    )
+    return with_epilogue.pack({**values, **operand_values(bound, strides)}, problem.scalar_type)
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:

@@ -17,16 +17,23 @@ from .reductions import ReductionRegion
 P = TypeVar("P", bound=KernelParameters)
 
 
-def parameters_with(base: type[P], bound: BoundEpilogue | None, scalar_type: str) -> type[P]:
-    """The parameters of a kernel, and those of an epilogue's operands after them."""
+def parameters_with(
+    base: type[P], bound: BoundEpilogue | None, scalar_type: str, *, maps: bool = False
+) -> type[P]:
+    """The parameters of a kernel, and those of an epilogue's operands after them. ``maps``: with
+    the outputs' tensor maps; the base must begin with a map, because a GPU aligns a map's address,
+    not its offset from the first parameter.
+    """
     if bound is None:
         return base
     extended: Any = base
-    return _with_operands(extended, bound, scalar_type)
+    return _with_operands(extended, bound, scalar_type, maps)
 
 
 @lru_cache(maxsize=256)
-def _with_operands(base: type[Any], bound: BoundEpilogue, scalar_type: str) -> type[Any]:
+def _with_operands(
+    base: type[Any], bound: BoundEpilogue, scalar_type: str, maps: bool
+) -> type[Any]:
     fields: list[Any] = []
     for name, source, _ in bound.named_inputs():
         if not source.varies:
@@ -36,7 +43,8 @@ def _with_operands(base: type[Any], bound: BoundEpilogue, scalar_type: str) -> t
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "n", "batch")]
     for name, _, _ in bound.named_outputs():
-        fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
+        if maps:
+            fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
     reductions = list(bound.named_reductions())
@@ -62,11 +70,6 @@ def operand_values(
         leading, batch, inner = strides[name]
         values |= {f"{name}_m": leading, f"{name}_n": inner, f"{name}_batch": batch}
     return values
-
-
-def unread_maps(bound: BoundEpilogue | None) -> set[str]:
-    """The tensor maps of the outputs, for kernels that store by threads."""
-    return {f"map_{name}" for name, _, _ in bound.named_outputs()} if bound else set()
 
 
 def reduction_values(regions: Iterable[ReductionRegion], offset: int) -> dict[str, object]:

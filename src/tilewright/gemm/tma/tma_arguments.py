@@ -63,7 +63,7 @@ class PairParameters(TmaParameters):
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
-    return parameters_with(base, problem.epilogue, problem.scalar_type)
+    return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
 def kernel_arguments(

@@ -187,8 +187,8 @@ class TmaKernel:
         k, stages = self.k, self.stages
         with k.if_(k.shfl("idx", k.tid.x >> 5, 0) == 0):
             with k.if_(k.elect()):
-                pipeline, copies = stages.pipeline, self._copies()
-                TmaProducer(k, self.config, pipeline, self.scheduler, copies).run()
+                producer = TmaProducer(k, self.config, stages.pipeline, self.scheduler)
+                producer.run(self._copies())
             k.syncwarp()
 
     def _copies(self) -> list[StageCopy]:

@@ -29,14 +29,13 @@ class TmaProducer:
         config: TmaConfig,
         pipeline: PipelineTmaAsync,
         scheduler: TileScheduler,
-        copies: Sequence[StageCopy],
     ) -> None:
         self.k, self.config, self.pipeline, self.scheduler = k, config, pipeline, scheduler
-        self.copies = copies
         self.state = pipeline.make_producer_state()
 
-    def run(self) -> None:
-        """Load all work tiles of this CTA."""
+    def run(self, copies: Sequence[StageCopy]) -> None:
+        """Load all work tiles of this CTA by these copies."""
+        self.copies = copies
         self.scheduler.for_each_tile_of_producer(self._load_tile)
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
