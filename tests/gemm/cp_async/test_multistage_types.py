@@ -56,7 +56,7 @@ def names(row: tuple[Any, ...]) -> str:
 # --- every layout, size and alignment -----------------------------------------------------------
 
 
-@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=2)
+@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=4)
 @every_row("types", TYPES, ids=names)
 def test_every_layout(types: tuple[str, str, str], letters: str) -> None:
     case = GemmCase((45, 37, 150), types, layouts(letters), beta=1.0)
@@ -89,7 +89,7 @@ CASES = {
 }
 
 
-@every_row("gemm_case", CASES.values(), ids=CASES)
+@every_row("gemm_case", CASES.values(), ids=CASES, parts=3)
 def test_nothing_beside_d_is_written(gemm_case: GemmCase) -> None:
     check(gemm_case, few("RTX 4090"), None)
 

@@ -82,7 +82,7 @@ def known() -> Iterator[None]:
 
 
 @pytest.mark.vm
-@settings(examples(30), derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(9), derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_any_epilogue(case: EpilogueCase) -> None:
     check(case, VmDevice(seed=case.seed % 5))
