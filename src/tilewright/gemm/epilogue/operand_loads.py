@@ -1,7 +1,9 @@
 """Loads of an epilogue's inputs: the elements that a thread's accumulators meet.
 
 A thread names its elements by offsets from one element of D. Neighbours along N are loaded as
-vectors, as wide as their alignment allows. Elements outside of D are not loaded; they are 0.
+vectors, as wide as their alignment allows. For elements outside of D the nearest one inside is
+loaded: a predicated load would need its register from before, where the loads of a tile exceed
+the registers beside its accumulators.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class TileElements:
     """Elements of D that a thread computes: the ``offsets`` from (``row``, ``column``).
 
     ``batch`` is None for a single product. ``unit``: a power of two that divides ``column``.
-    ``inside``: all elements exist, so no access is predicated.
+    ``inside``: all elements exist, so no address is clamped.
     """
 
     row: Any
@@ -48,6 +50,7 @@ class EpilogueOperands:
         self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any]
     ) -> None:
         self.k, self.bound, self.parameters, self.limits = k, bound, parameters, limits
+        self.layouts = {name: layout for name, _, layout in bound.named_inputs()}
         self.scalars: dict[str, Any] = {}
 
     def load_scalars(self, *, early: bool = False) -> None:
@@ -94,76 +97,72 @@ class EpilogueOperands:
         rows = "m" in source.varies
         columns = "n" in source.varies
         offsets = [(dr if rows else 0, dc if columns else 0) for dr, dc in elements.offsets]
-        base = self._base(name, source, elements)
         vector = max(1, layout.align * 8 // dtype(source.type).bits) if layout.contiguous else 1
-        loaded: dict[Offset, Any] = {}
+        start = self._start(name, source, elements)
         row_pointers: dict[int, Pointer] = {}
+        loaded: dict[Offset, Any] = {}
         for (dr, dc), count in _runs(sorted(set(offsets)), min(vector, elements.unit), source.type):
             if dr not in row_pointers:
-                row_pointers[dr] = self._at_row(name, base, dr)
-            pointer = self._at_column(name, row_pointers[dr], dc, layout)
-            exists = self._exists(elements, (dr, dc), rows, columns)
-            values = self._load_vector(pointer, source.type, count, exists)
+                row_pointers[dr] = self._at_row(name, source, start, elements, dr)
+            pointer = self._at_column(name, source, row_pointers[dr], elements, dc, count)
+            values = self._load_vector(pointer, source.type, count)
             loaded |= {(dr, dc + i): value for i, value in enumerate(values)}
         return [loaded[offset] for offset in offsets]
 
     # --- addresses ---
 
-    def _base(self, name: str, source: EpilogueInput, elements: TileElements) -> Pointer:
-        """The element at (row, column, batch) of D, as far as the input varies."""
-        p, offset = self.parameters, None
-        parts = {"m": elements.row, "n": elements.column, "b": elements.batch}
-        strides = {"m": f"{name}_m", "n": f"{name}_n", "b": f"{name}_batch"}
-        for dimension in source.varies:
-            index = parts[dimension]
-            if index is None:
-                continue
-            part = index.to("u64") * getattr(p, strides[dimension])
-            offset = part if offset is None else offset + part
+    def _start(self, name: str, source: EpilogueInput, elements: TileElements) -> Pointer:
+        """The first element, of this batch; inside of D the one at (row, column)."""
+        p = self.parameters
         pointer: Pointer = global_pointer(self.k, getattr(p, name)).cast(source.type)
+        offset = None
+        if "b" in source.varies and elements.batch is not None:
+            offset = elements.batch.to("u64") * getattr(p, f"{name}_batch")
+        if elements.inside:
+            for dimension, index in (("m", elements.row), ("n", elements.column)):
+                if dimension in source.varies:
+                    part = index.to("u64") * getattr(p, f"{name}_{dimension}")
+                    offset = part if offset is None else offset + part
         return pointer if offset is None else pointer + offset
 
-    def _at_row(self, name: str, base: Pointer, dr: int) -> Pointer:
-        return base + getattr(self.parameters, f"{name}_m") * dr if dr else base
+    def _at_row(
+        self, name: str, source: EpilogueInput, start: Pointer, elements: TileElements, dr: int
+    ) -> Pointer:
+        stride: Reg = getattr(self.parameters, f"{name}_m")
+        if "m" not in source.varies:
+            return start
+        if elements.inside:
+            return start + stride * dr if dr else start
+        row = self.k.min(elements.row + dr, self.limits[0] - 1)
+        return start + row.to("u64") * stride
 
     def _at_column(
-        self, name: str, row: Pointer, dc: int, layout: EpilogueOperandLayout
-    ) -> Pointer:
-        if layout.contiguous or not dc:
-            return row + dc
+        self, name: str, source: EpilogueInput, row: Pointer, elements: TileElements, dc: int,
+        count: int,
+    ) -> Pointer:  # fmt: skip
+        """``count`` neighbours: they are all in D or none, for rows end at their multiples."""
+        layout = self.layouts[name]
+        if "n" not in source.varies:
+            return row
         stride: Reg = getattr(self.parameters, f"{name}_n")
-        return row + stride * dc
-
-    def _exists(self, elements: TileElements, offset: Offset, rows: bool, columns: bool) -> Any:
-        """Whether the element at an offset is in D; True where no test is needed."""
         if elements.inside:
-            return True
-        tests = []
-        if rows:
-            tests.append(elements.row + offset[0] < self.limits[0])
-        if columns:
-            tests.append(elements.column + offset[1] < self.limits[1])
-        if not tests:
-            return True
-        return tests[0] & tests[1] if len(tests) == 2 else tests[0]
+            return row + (dc if layout.contiguous else stride * dc)
+        column = self.k.min(elements.column + dc, self.limits[1] - count)
+        return row + (column.to("u64") if layout.contiguous else column.to("u64") * stride)
 
     # --- vectors ---
 
-    def _load_vector(self, pointer: Pointer, type_: str, count: int, exists: Any) -> list[Any]:
+    def _load_vector(self, pointer: Pointer, type_: str, count: int) -> list[Any]:
         """``count`` neighbours, as their compute type."""
         k, bits = self.k, dtype(type_).bits
         size = bits * count
         if size == 8:
-            byte = k.var("u16", 0)
-            with k.when(exists):
-                k.emit("ld.global.u8", pointer.cast("u8"), into=byte)
+            byte = k.emit("ld.global.u8", pointer.cast("u8"), dtype="u16")
             return [widened(k, x, type_) for x in _elements(k, [byte.view("b16")], type_, 1)]
         word = _word_type(type_, size)
         words = max(1, size // max(bits, 32))
-        into = [k.var(word, 0) for _ in range(words)]
-        with k.when(exists):
-            at = pointer.cast(word).aligned(size // 8)
-            at.load(words, into=tuple(into))
+        into = [k.var(word) for _ in range(words)]
+        pointer.cast(word).aligned(size // 8).load(words, into=tuple(into))
         return [widened(k, x, type_) for x in _elements(k, into, type_, count)]
 
 

@@ -15,6 +15,7 @@ from ..problem import Problem
 
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
+MANY_ACCUMULATORS = 160  # registers; wider epilogue tiles then spill
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
 SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
@@ -117,10 +118,13 @@ class TmaGeometry(Generic[N]):
         return columns
 
     def graph_epilogue_width(self, problem: Problem) -> N:
-        """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs."""
+        """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs. Few
+        where few registers are left beside the accumulators.
+        """
         assert problem.epilogue is not None
         narrow = max(problem.epilogue.output_bytes) <= 2
         limit = select(self.swap, 64, 64 if narrow else 32)
+        limit = select(self.accumulator_registers > MANY_ACCUMULATORS, 32, limit)
         width: N = power_of_two_divisor(self.d_tile_columns(problem), limit)
         return width
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...builder import Builder
+from ...builder import Builder, fragment_registers
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
+from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
@@ -21,6 +22,8 @@ from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
+
+GROUP = 4  # elements of a thread that are evaluated together: of two rows, or a word of 8 bits
 
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
@@ -109,19 +112,17 @@ class TmaGraphEpilogue(TmaEpilogue):
         k = self.k
         ((accumulators, at),) = tiles
         elements = self._elements(at)
-        values = self.operands.values(accumulators, elements)
+        words, values = self._evaluated(accumulators, elements)
         if self.reductions:
             self.reductions.store(values, elements, self._unit(at))
-        # Converted before the barrier, so that no f32 values are live across it.
-        fragments = [self._converted(values[o.number], o.tile) for o in self.outputs]
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
         by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
             with k.when(self.leader):
                 k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
         self._synchronize()
-        for (output, buffer), fragment in zip(staged, fragments, strict=True):
-            self._copy_fragment(fragment, buffer, output.tile, loads=False)
+        for (output, buffer), stored in zip(staged, words, strict=True):
+            self._stage_words(stored, buffer, output.tile)
         if by_tma:
             k.fence_async()
         self._synchronize()
@@ -133,6 +134,29 @@ class TmaGraphEpilogue(TmaEpilogue):
         for output, buffer in staged:
             if not output.tile.by_tma:
                 self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
+
+    def _evaluated(
+        self, accumulators: list[Any], elements: TileElements
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """The stored words of each tensor output, and the values of each output of the graph. A few
+        elements at a time, so that few inputs are in registers beside the accumulators.
+        """
+        words: list[list[Any]] = [[] for _ in self.outputs]
+        values: list[list[Any]] = [[] for _ in self.operands.bound.graph.outputs]
+        for i in range(0, len(accumulators), GROUP):
+            part = replace(elements, offsets=elements.offsets[i : i + GROUP])
+            group = self.operands.values(accumulators[i : i + GROUP], part)
+            for stored, output in zip(words, self.outputs, strict=True):
+                stored += stored_words(self.k, group[output.number], output.tile.type.name)
+            for own, more in zip(values, group, strict=True):
+                own += more
+        return words, values
+
+    def _stage_words(self, words: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
+        fragment = self._fragment(tile)
+        for word, value in zip(fragment_registers(fragment), words, strict=True):
+            self.k.mov(value, into=word)
+        self._copy_fragment(fragment, buffer, tile, loads=False)
 
     def _elements(self, at: Any) -> TileElements:
         """This thread's elements of D in the tile at (along D's rows, across, batch)."""
