@@ -119,12 +119,14 @@ class TmaGeometry(Generic[N]):
 
     def graph_epilogue_width(self, problem: Problem) -> N:
         """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs. Few
-        where few registers are left beside the accumulators.
+        where few registers are left beside the accumulators, except for outputs of one byte: on an
+        H200 rows of 32 bytes cost more than the spills.
         """
         assert problem.epilogue is not None
-        narrow = max(problem.epilogue.output_bytes) <= 2
-        limit = select(self.swap, 64, 64 if narrow else 32)
-        limit = select(self.accumulator_registers > MANY_ACCUMULATORS, 32, limit)
+        sizes = problem.epilogue.output_bytes
+        limit = select(self.swap, 64, 64 if max(sizes) <= 2 else 32)
+        if min(sizes) > 1:
+            limit = select(self.accumulator_registers > MANY_ACCUMULATORS, 32, limit)
         width: N = power_of_two_divisor(self.d_tile_columns(problem), limit)
         return width
 
