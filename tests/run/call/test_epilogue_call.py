@@ -66,7 +66,12 @@ def check_call(
         assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+QUICK = ("odd sizes", "odd sizes swapped", "pingpong", "batch", "split-K, odd")  # the rest is slow
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CONFIGS]
+)
 def test_operands_of_every_shape(name: str) -> None:
     config, shape = CONFIGS[name]
     check_call(affine, shape, ("f16", "f16"), config, operands_of_every_shape(shape))

@@ -146,7 +146,7 @@ def batches() -> dict[tuple[str, str, str], list[str]]:
     }
 
 
-@every_row(("which", "batch"), lambda: batches().items(), ids=lambda w: w[0], parts=4)
+@every_row(("which", "batch"), lambda: batches().items(), ids=lambda w: w[0], parts=8)
 def test_both_evaluators_agree(which, batch):
     _, version, target = which
     step = 16 * 8 * BATCH

@@ -87,7 +87,7 @@ def summed(i: mma.MmaInstruction) -> bool:
     return not (i.asynchronous or isinstance(i.arithmetic, mma.LoweredDotAdd))
 
 
-@every_row(("arch", "case"), elsewhere, ids=str, parts=6)
+@every_row(("arch", "case"), elsewhere, ids=str, parts=12)
 def test_arithmetic_of_each_architecture(arch, case):
     tiles, words = mixed(case, 2)
     expected = np.concatenate([t.expected() for t in tiles])
