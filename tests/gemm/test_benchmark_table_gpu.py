@@ -14,6 +14,6 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.timeout(900)
-@every_row("way", kernel_variants, ids=str)
+@every_row("variant", kernel_variants, ids=str)
 def test_the_bits_are_a_virtual_machine_s(variant: KernelVariant) -> None:
     assert product(variant, few(FEW.sms)) == product(variant, VmDevice(FEW))
