@@ -65,6 +65,16 @@ def test_saved_values() -> None:
     assert close(layer["preactivation"], wide(x) @ wide(w).T + wide(bias))
 
 
+def test_the_output_goes_where_out_is() -> None:
+    x, w = random(2, 20, 64), random(40, 64)
+    out = np.zeros((2, 20, 40), np.float16)
+    assert tilewright.linear(x, w, out=out, device="vm") is out
+    assert np.array_equal(out, tilewright.linear(x, w, device="vm"))
+    rows = np.zeros((2, 40, 40), np.float16)[:, ::2]  # is not one matrix
+    with pytest.raises(ProblemError, match="out must be a view of a matrix"):
+        tilewright.linear(x[:, :19], w, out=rows[:, 1:], device="vm")
+
+
 ERRORS = [
     ({"activation": "relu7"}, EpilogueError, "must be a function or one of relu"),
     ({"save": ("gate",)}, EpilogueError, "save must name some of preactivation, got 'gate'"),
@@ -72,6 +82,8 @@ ERRORS = [
     ({"residual": np.zeros((5, 40))}, ProblemError, "residual must have shape"),
     ({"gate": np.zeros((3, 64))}, ProblemError, "gate must have shape"),
     ({"w": np.zeros(64)}, ProblemError, "w must be 2-D"),
+    ({"w": np.zeros((40, 32))}, ProblemError, r"w must have shape \(40, 64\), got \(40, 32\)"),
+    ({"out": np.zeros((5, 40))}, ProblemError, "out must have shape"),
     ({"x": 3.0}, ProblemError, "x must be an array, got float"),
 ]
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue import functions
 from ...gemm.epilogue.tracing import Epilogue
+from ..arrays import array_view
 from .matmul import matmul
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -36,8 +37,12 @@ def linear(
     gate: Any = None,
     residual: Any = None,
     save: tuple[str, ...] = (),
+    out: Any = None,
     out_dtype: Any = None,
-    **options: Any,
+    precision: str = "ieee",
+    fast_accum: bool = False,
+    device: Any = None,
+    config: Any = None,
 ) -> Any:
     """activation(x wᵀ + bias) + residual, rounded once.
 
@@ -49,19 +54,17 @@ def linear(
 
     ``save``: values to return besides, rounded to the result's type: ``preactivation`` (x wᵀ +
     bias) and ``gate`` (x gateᵀ). The result then is a dict with the layer's output as ``y``.
-    ``options`` are those of ``matmul``: precision, fast_accum, device, config.
+    ``out`` (…, N) receives the output. The other arguments are those of ``matmul``.
 
     >>> y = tilewright.linear(x, w_up, gate=w_gate, activation="silu")
 
     Raises ProblemError, EpilogueError and what ``matmul`` raises.
     """
     function = _activation(activation)
-    for name in save:
-        if name not in SAVED or (name == "gate" and gate is None):
-            allowed = ", ".join(SAVED if gate is not None else SAVED[:1])
-            raise EpilogueError(f"save must name some of {allowed}, got {name!r}")
-    *lead, _ = _shape("x", x, 1)
+    _check_saved(save, gate is not None)
+    *lead, depth = _shape("x", x, 1)
     columns, _ = _shape("w", w, 2, 2)
+    _expect("w", w, (columns, depth))
     rows = prod(lead)
     operands: dict[str, Any] = {}
     if bias is not None:
@@ -72,14 +75,34 @@ def linear(
         operands["residual"] = residual.reshape(rows, columns)
     b: Any = w.T
     if gate is not None:
-        _expect("gate", gate, tuple(w.shape))
+        _expect("gate", gate, (columns, depth))
         b = (gate.T, b)
-    epilogue = _epilogue(function, gate is not None, tuple(save))
-    flat = x.reshape(rows, x.shape[-1])
-    result = matmul(flat, b, epilogue=epilogue, out_dtype=out_dtype, **options, **operands)
-    if not isinstance(result, dict):
-        return result.reshape(*lead, columns)
-    return {name: value.reshape(*lead, columns) for name, value in result.items()}
+    result = matmul(
+        x.reshape(rows, depth), b, epilogue=_epilogue(function, gate is not None, tuple(save)),
+        out=None if out is None else _flat_out(out, tuple(lead), columns), out_dtype=out_dtype,
+        precision=precision, fast_accum=fast_accum, device=device, config=config, **operands,
+    )  # fmt: skip
+    named = result if isinstance(result, dict) else {"y": result}
+    layer = {name: value.reshape(*lead, columns) for name, value in named.items()}
+    if out is not None:
+        layer["y"] = out
+    return layer if save else layer["y"]
+
+
+def _check_saved(save: tuple[str, ...], gated: bool) -> None:
+    allowed = SAVED if gated else SAVED[:1]
+    for name in save:
+        if name not in allowed:
+            raise EpilogueError(f"save must name some of {', '.join(allowed)}, got {name!r}")
+
+
+def _flat_out(out: Any, lead: tuple[int, ...], columns: int) -> Any:
+    """``out`` as a matrix in the same memory."""
+    _expect("out", out, (*lead, columns))
+    flat = out.reshape(prod(lead), columns)
+    if array_view.view(flat).address != array_view.view(out).address:
+        raise ProblemError("out must be a view of a matrix, got strides that need a copy")
+    return flat
 
 
 def _activation(activation: str | Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
