@@ -203,3 +203,25 @@ def test_a_plan_shows_and_runs_the_epilogue() -> None:
     assert all(np.array_equal(got[name], wanted[name]) for name in wanted)
     with pytest.raises(ProblemError, match="takes two arrays"):
         tilewright.plan(64, 64, 64, epilogue=reductions)
+
+
+def test_a_plan_refuses_what_it_was_not_made_for() -> None:
+    a, bias = random((64, 64), "f16"), random((64,), "f32")
+    plan = tilewright.plan(a, a, epilogue=two_outputs, bias=bias, out_dtype="e4m3", device="vm")
+    assert plan.run(a, a, bias=bias)["x"].dtype == TYPES["e4m3"]
+    with pytest.raises(ProblemError, match="must pose the plan's problem"):
+        plan.run(a[:32], a, bias=bias)
+    with pytest.raises(ProblemError, match="must pose the plan's problem"):
+        plan.run(a, a, bias=bias.astype(np.float16))
+    with pytest.raises(ProblemError, match="upload needs a plan without an epilogue"):
+        plan.upload(a, a, out=np.zeros((64, 64), np.float16))
+    with pytest.raises(ProblemError, match="layout must not be given with arrays"):
+        tilewright.plan(a, a, epilogue=two_outputs, bias=bias, layout="nn")
+    with pytest.raises(EpilogueError, match="c is given"):
+        tilewright.plan(a, a, epilogue=two_outputs, bias=bias, c=a)
+
+
+def test_a_pair_needs_two_accumulators() -> None:
+    a = np.ones((16, 16), np.float16)
+    with pytest.raises(EpilogueError, match="must take two accumulators"):
+        tilewright.matmul(a, (a, a), epilogue=lambda acc: acc, device="vm")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import gemm
 from ...errors import EpilogueError
 from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
 from ..arrays import array_view
@@ -31,16 +32,25 @@ from .request import Request, check_output_overlap
 from .staging import StagedCall
 
 
-def epilogue_matmul(a: Any, b: Any, arguments: EpilogueArguments, options: Any, out: Any) -> Any:
+def epilogue_matmul(
+    a: Any,
+    b: Any,
+    arguments: EpilogueArguments,
+    options: Any,
+    out: Any,
+    problem: gemm.Problem | None = None,
+) -> Any:
     """``matmul`` with an epilogue: D, or a dict of its outputs. ``options``:
-    ``matmul.MatmulOptions``.
+    ``matmul.MatmulOptions``; ``problem``: the plan's, if there is one.
 
-    Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
+    Raises EpilogueError for operands that the function lacks or that do not broadcast to D,
+    ProblemError for arrays that pose another problem than the plan's.
     """
     requested = request_with_epilogue(a, b, arguments, options, out)
     request, graph = requested.request, requested.graph
     device = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(request, device, options.config)
+    prepared.check_problem(problem)
     kind = array_view.kind_of(a)
     results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), out)
     d = array_view.view(results[graph.d.name])

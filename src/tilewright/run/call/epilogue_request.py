@@ -102,6 +102,8 @@ def request_with_epilogue(
     function = epilogue(arguments.function)
     b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
     accumulators = 1 if b2 is None else 2
+    if len(function.parameters) < accumulators:
+        raise EpilogueError(f"{function} must take two accumulators for two matrices b")
     names = function.parameters[accumulators:]
     given = _with_factors(function, names, arguments.factors, arguments.operands)
     va, vb, vout, vb2 = (

@@ -113,7 +113,8 @@ class Plan:
         """
         if self.epilogue is not None or operands:
             passed = epilogue_arguments(self.epilogue, c, alpha, beta, operands)
-            return epilogue_matmul(a, b, passed, self._options(), out)
+            options = self._options(self.problem.d if out is None else None)
+            return epilogue_matmul(a, b, passed, options, out, self.problem)
         fast_call = self._last.fast_call
         if fast_call is not None:
             result = fast_call(a, b, c, out, alpha, beta)
@@ -132,7 +133,11 @@ class Plan:
         """The matrices of arrays on the CPU in device memory, to be multiplied there repeatedly.
 
         >>> with p.upload(a, b, out=d) as call: call.start(); call.download()
+
+        Raises DeviceError for arrays on a GPU, ProblemError for a plan with an epilogue.
         """
+        if self.epilogue is not None:
+            raise ProblemError("upload needs a plan without an epilogue", hint="plan.run")
         arguments = MatmulArguments(a, b, c, out, alpha, beta)
         prepared, views, scales, _ = prepare(arguments, self._options())
         if not prepared.staged:
@@ -170,7 +175,9 @@ def plan(
     """
     if epilogue is not None or operands:
         options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-        return _plan_with_epilogue(what, options, out, epilogue, operands)
+        passed = epilogue_arguments(epilogue, c, 1.0, 0.0, operands)
+        _check_arrays_alone(dtype, layout, batch)
+        return _plan_with_epilogue(what, options, out, passed)
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
         request = _request_of_sizes(
@@ -178,9 +185,7 @@ def plan(
         )
         on = device_by_name(device)
     elif (len(sizes), len(what)) == (0, 2):
-        for name, value in {"dtype": dtype, "layout": layout, "batch": batch}.items():
-            if value is not None:
-                raise ProblemError(f"{name} must not be given with arrays, got {value!r}")
+        _check_arrays_alone(dtype, layout, batch)
         a, b = map(array_view.view, what)
         vc, vd = (None if x is None else array_view.view(x) for x in (c, out))
         on = device_for_arrays(common_device(a, b, vc, vd), device)
@@ -191,15 +196,22 @@ def plan(
     return Plan.of(prepare_call(request, on, config), config)
 
 
+def _check_arrays_alone(dtype: Any, layout: Any, batch: Any) -> None:
+    """Raise ProblemError for what follows from the arrays."""
+    for name, value in {"dtype": dtype, "layout": layout, "batch": batch}.items():
+        if value is not None:
+            raise ProblemError(f"{name} must not be given with arrays, got {value!r}")
+
+
 def _plan_with_epilogue(
-    what: tuple[Any, ...], options: MatmulOptions, out: Any, epilogue: Any, operands: Any
+    what: tuple[Any, ...], options: MatmulOptions, out: Any, arguments: EpilogueArguments
 ) -> Plan:
     if len(what) != 2:
         raise ProblemError(f"plan with an epilogue takes two arrays, got {len(what)} arguments")
-    arguments = EpilogueArguments(epilogue, {}, operands)
     requested = request_with_epilogue(*what, arguments, options, out)
     on = device_for_arrays(requested.device, options.device)
-    return Plan.of(prepare_call(requested.request, on, options.config), options.config, epilogue)
+    prepared = prepare_call(requested.request, on, options.config)
+    return Plan.of(prepared, options.config, arguments.function)
 
 
 def _request_of_sizes(

@@ -9,7 +9,6 @@ are staged in the device's memory. A repeated call takes the fast path (``fast_p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import gemm
@@ -151,10 +150,7 @@ def slow_call(
     Raises ProblemError if ``problem`` is given and the arrays pose another problem.
     """
     prepared, views, scales, d = prepare(arguments, options)
-    if problem is not None and prepared.problem != problem:
-        differences = _differences(problem, prepared.problem)
-        what = f"the arrays must pose the plan's problem {problem}, got {prepared.problem}"
-        raise ProblemError(what, hint=f"planned and got: {differences}")
+    prepared.check_problem(problem)
     a, b, c, out, alpha, beta = arguments
     fast_call = None
     if prepared.staged or 0 in views.d.shape:
@@ -198,8 +194,3 @@ def prepare(
     else:
         check_output_overlap(va, vb, vc, vd)
     return prepared, OperandViews(va, vb, vc if reads_c else None, vd), scales, out
-
-
-def _differences(one: gemm.Problem, other: gemm.Problem) -> str:
-    pairs = ((f.name, getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-    return ", ".join(f"{name} {x!r} and {y!r}" for name, x, y in pairs if x != y)
