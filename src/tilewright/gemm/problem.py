@@ -205,10 +205,13 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """The least memory traffic: each input read once, the result written once."""
+        """The least memory traffic: each input read once, each result written once."""
         inputs = (self.m + self.n) * self.k * self.input.bits
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
-        return (inputs + outputs) // 8 * self.batch
+        more = (
+            self.epilogue.operand_bits(self.m, self.d_columns, self.batch) if self.epilogue else 0
+        )
+        return (inputs + outputs) // 8 * self.batch + more // 8
 
     def with_sizes(self, m: int, n: int, k: int) -> Problem:
         """The same with other sizes."""

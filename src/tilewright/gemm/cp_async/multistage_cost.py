@@ -12,6 +12,7 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, tile_count
+from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..roofline import DEFAULT_RATES, RATES, f64_per_cycle
 from ..shared_costs import CP_ASYNC_LAUNCH, relayout_seconds
@@ -40,6 +41,7 @@ class MultistageCosts(NamedTuple):
     threads: Column
     split: Column  # parts of K
     shared_reads: Column  # the divisor of the tensor cores' rate
+    function: Column  # seconds of the epilogue function for a tile
 
 
 def multistage_costs(
@@ -55,6 +57,7 @@ def multistage_costs(
         np.array([c.threads for c in configs]),
         np.array([c.split for c in configs]),
         1 + reads * (1 / wm + 1 / wn),
+        epilogue_cost(problem).tile_seconds(bm * bn),
     )
 
 
@@ -86,6 +89,7 @@ def terms(problem: Problem, costs: MultistageCosts, device: DeviceSpec) -> dict[
         "mma": factor * k_tiles * bm * bn * bk * resident.astype(np.int64) / tile_rate,
         "barriers": factor * k_tiles * BARRIER / RATE,
         "prologues and epilogues": factor * waves * PROLOGUE_AND_EPILOGUE / RATE,
+        "epilogue functions": np.where(costs.split > 1, 0.0, waves * resident * costs.function),
         "relayout": relayout_seconds(problem, relaid),
         "split-K reduction": np.where(costs.split > 1, CP_ASYNC_LAUNCH + partials, 0.0),
         "launch": CP_ASYNC_LAUNCH,

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, tile_count
+from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CP_ASYNC_LAUNCH, CYCLE, L2_BYTES, MEMORY_BYTE
 from .simt_config import VECTOR, SimtConfig
@@ -28,6 +29,7 @@ class SimtCosts(NamedTuple):
     resident: Column  # CTAs per SM
     threads: Column
     instructions: Column  # of a thread for each k
+    function: Column  # seconds of the epilogue function for a tile
 
 
 def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSpec) -> SimtCosts:
@@ -38,13 +40,15 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         np.array([c.resident(device.limits) for c in configs]),
         np.array([c.threads for c in configs]),
         np.array([_instructions(problem, c) for c in configs]),
+        epilogue_cost(problem).tile_seconds(np.array([c.tile[0] * c.tile[1] for c in configs])),
     )
 
 
 def estimates(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
     """Estimated seconds of each candidate: waves of CTAs, or the memory traffic."""
     found = terms(problem, costs, device)
-    busy = np.maximum(found["instructions"], found["L2 bytes"]) + found["prologues and epilogues"]
+    busy = np.maximum(found["instructions"], found["L2 bytes"])
+    busy = busy + found["prologues and epilogues"] + found["epilogue functions"]
     seconds: Column = found["launch"] + np.maximum(busy, found["memory"])
     return seconds
 
@@ -64,6 +68,7 @@ def terms(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> dict[str, A
         "instructions": waves * problem.k * costs.instructions * threads / rate * CYCLE,
         "L2 bytes": waves * problem.k * loads * CYCLE,
         "prologues and epilogues": waves * PROLOGUE_AND_EPILOGUE * CYCLE,
+        "epilogue functions": waves * resident * costs.function,
         "memory": problem.bytes * MEMORY_BYTE,
         "launch": CP_ASYNC_LAUNCH,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 from ...dtypes import dtype
@@ -39,6 +39,16 @@ class BoundEpilogue:
     def output_bytes(self) -> tuple[int, ...]:
         """The bytes of an element of each tensor output, D first."""
         return tuple(dtype(o.type).bits // 8 for o in self.graph.tensors)
+
+    def operand_bits(self, m: int, n: int, batch: int) -> int:
+        """The bits of all inputs and of the tensor outputs after D, of M×N D's."""
+        extents = {"b": batch, "m": m, "n": n}
+        inputs = (
+            dtype(x.type).bits * prod(extents[dimension] for dimension in x.varies)
+            for x in self.graph.inputs
+        )
+        outputs = (dtype(o.type).bits * m * n * batch for o in self.graph.tensors[1:])
+        return sum(inputs) + sum(outputs)
 
     def named_inputs(self) -> Iterator[tuple[str, EpilogueInput, EpilogueOperandLayout]]:
         """(parameter, input, layout) of each input."""

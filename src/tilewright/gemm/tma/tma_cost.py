@@ -7,17 +7,19 @@ problems on an H200 (``benchmarks/NOTES.md``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, power_of_two_divisor, select
-from ..problem import Problem
+from ..epilogue_costs import EpilogueCost, epilogue_cost, epilogue_loads
+from ..problem import SUPPORTED_TYPES, Problem
 from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, needs_relayout, relayout_seconds
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
-from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, swizzle_bytes
+from .tma_geometry import SWIZZLE_BYTES, WARPGROUP, WGMMA_ROWS, swizzle_bytes
 from .tma_operand import matrix_operands
 
 # Cycles of an SM:
@@ -41,6 +43,11 @@ POWER_LIMITED = 1.08  # times a mainloop on a full device, where epilogues do no
 REDUCTION, REDUCTION_SPLIT, REDUCTION_BYTE = 1.4e-6, 0.07e-6, 1 / 4.7e12  # of split-K
 SMS_FOR_BANDWIDTH = 0.94  # fraction of the SMs that reaches the memory bandwidth
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
+# Of an epilogue function, besides what ``epilogue_costs`` has:
+BYTE_ROWS = {64: 8_600, 32: 19_000}  # cycles of a 128×192 tile whose outputs of one byte are stored
+# in rows of 64 bytes, or of 32
+FREE_REGISTERS = 208  # of a thread, for accumulators and what is live in an epilogue tile
+SPILL_BYTE = 2.5  # cycles per byte of spills per thread
 REREAD, REREAD_IN_ONE_WAVE = 0.42, 0.4  # fraction of repeated reads that misses the L2; of that
 SUSTAINED = 0.76  # of the tensor cores' peak, which power allows in the long run
 
@@ -57,6 +64,9 @@ class TileCosts(NamedTuple):
     k_bytes: Column  # of a row of a k-tile
     epilogue: Column  # seconds, of a CTA with more than one tile
     only_epilogue: Column  # seconds, of a CTA's only tile
+    function: Column  # seconds of the epilogue function, where another tile follows
+    only_function: Column  # seconds of the epilogue function, of a CTA's last tile
+    reduction_bytes: Column  # inputs of the epilogue function, per byte of a tile's f32 accumulator
     cluster: Column  # seconds
     first_stage: Column  # seconds
     bursts: Column  # factor of memory traffic
@@ -84,11 +94,13 @@ class _OperandCosts(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """The busiest SM's work tiles (or split-K parts of them) and k-blocks; and of the whole device
-    all work tiles, and the tiles with partial accumulators, of all CTAs.
+    """The busiest SM's work tiles (or split-K parts of them), those of them whose epilogue function
+    this kernel computes, and k-blocks; and of the whole device all work tiles, and the tiles with
+    partial accumulators, of all CTAs.
     """
 
     epilogues: Column
+    functions: Column
     k_blocks: Column
     work_tiles: Column
     partial_tiles: Column
@@ -100,18 +112,22 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
-    epilogue = _epilogue_seconds(configs)
+    epilogue, cost = _epilogue_seconds(problem, configs), epilogue_cost(problem)
+    function = _function_seconds(problem, configs, cost)
     a, b = (_operand_costs(operand) for operand in matrix_operands(problem, configs))
     return TileCosts(
         wgmma=wgmmas * WGMMA * bn / 2 + promotion,
         shared_reads=wgmmas * SHARED_READ * (16 + bn / 4) + promotion,
         l2_bytes=(bm + bn) * k_bytes / L2_BYTES,
-        latency=LOAD_LATENCY / np.maximum(configs.stages - 2, 0.5),
+        latency=LOAD_LATENCY / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
         overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas,
         k_tile=bk,
         k_bytes=k_bytes,
         epilogue=epilogue[0],
         only_epilogue=epilogue[1],
+        function=function[0],
+        only_function=function[1],
+        reduction_bytes=np.full(len(configs), cost.input_bytes / 4) / configs.split,
         cluster=np.array([CLUSTER.get(n, CLUSTER[8]) for n in ctas.tolist()]),
         first_stage=configs.stage_bytes(bits) / L2_BYTES * CYCLE,
         bursts=np.where(bk * bits <= 8 * SWIZZLE_BYTES, SHORT_BURST, 1.0),
@@ -136,7 +152,22 @@ def _operand_costs(operand: Any) -> _OperandCosts:
     )
 
 
-def _epilogue_seconds(configs: TmaColumns) -> tuple[Column, Column]:
+def _useful_stages(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Column:
+    """The stages that hide latency. The narrow epilogue tiles of an epilogue function often leave
+    room for one stage more than a plain product has, which was no faster.
+    """
+    if problem.epilogue is None:
+        return configs.stages
+    plain = replace(problem, epilogue=None, d=_plain_output(problem), pair=False)
+    return np.minimum(configs.stages, configs.max_stages(plain, device))
+
+
+def _plain_output(problem: Problem) -> str:
+    """The type of D of the plain product."""
+    return SUPPORTED_TYPES[problem.a][1][0]
+
+
+def _epilogue_seconds(problem: Problem, configs: TmaColumns) -> tuple[Column, Column]:
     """Seconds of the epilogue of one of several tiles of a CTA, and of its only tile."""
     bm, bn, _ = configs.tile
     # Partial accumulators have 32 bits; most types of D have 16.
@@ -144,11 +175,51 @@ def _epilogue_seconds(configs: TmaColumns) -> tuple[Column, Column]:
     factor = factor * select(configs.swap, 1.0, np.where(bn % 32, NARROW_STORES, 1.0))
     # With pingpong one warpgroup does it, while the other one's mainloop runs if it has a tile.
     overlapped = np.where(bn % 64, NARROW_PINGPONG, PINGPONG)
-    seconds = EPILOGUE_ELEMENT * bm * bn + EPILOGUE_TILE * configs.epilogue_tiles(16)
+    tensors = 1 if problem.epilogue is None else len(problem.epilogue.output_bytes)
+    elements = bm * configs.d_tile_columns(problem) * tensors
+    seconds = EPILOGUE_ELEMENT * elements + EPILOGUE_TILE * configs.epilogue_tiles(16)
     return (
         EPILOGUE + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
         EPILOGUE + seconds * (factor * np.where(configs.pingpong, 2.0, 1.0)),
     )
+
+
+def _function_seconds(
+    problem: Problem, configs: TmaColumns, cost: EpilogueCost
+) -> tuple[Column, Column]:
+    """Seconds that an epilogue function adds to a tile that another one follows, and to the last
+    tile of a CTA. With pingpong the other warpgroup's mainloop overlaps its instructions and hides
+    the latency of its loads, but not the loads themselves, nor spills.
+    """
+    if problem.epilogue is None:
+        return np.zeros(len(configs)), np.zeros(len(configs))
+    elements = configs.tile[0] * configs.d_tile_columns(problem)
+    shared = cost.loads * elements + SPILL_BYTE * _spilled_bytes(problem, configs)
+    width = configs.graph_epilogue_width(problem)
+    if 1 in problem.epilogue.output_bytes:
+        wide = ~configs.swap & (width >= 64)  # swapped tiles are staged byte by byte
+        shared = shared + np.where(wide, BYTE_ROWS[64], BYTE_ROWS[32]) / (128 * 192) * elements
+    instructions = cost.instructions * elements * CYCLE
+    alone = cost.latency + instructions
+    hidden = np.where(configs.pingpong, PINGPONG * instructions, alone)
+    return shared * CYCLE + hidden, shared * CYCLE + alone
+
+
+def _spilled_bytes(problem: Problem, configs: TmaColumns) -> Column:
+    """Bytes of a thread's spills, as ptxas reported them: where the accumulators, an epilogue
+    tile's outputs and the addresses of its inputs exceed the register budget.
+    """
+    assert problem.epilogue is not None
+    graph, width = problem.epilogue.graph, configs.graph_epilogue_width(problem)
+    elements = width * WGMMA_ROWS // WARPGROUP
+    words = elements * sum(problem.epilogue.output_bytes) // 4 + elements * len(graph.reductions)
+    matrices, vectors = epilogue_loads(graph)
+    per_matrix, per_vector = np.where(configs.swap, 16, 4), np.where(configs.swap, 4, 2)
+    addresses = per_matrix * len(matrices) + per_vector * vectors
+    live = configs.accumulator_registers + words + addresses
+    tiles = configs.warpgroup_rows * configs.d_tile_columns(problem) // (WGMMA_ROWS * width)
+    spilled: Column = 8 * np.maximum(0, live - FREE_REGISTERS) * tiles
+    return spilled
 
 
 def estimates(
@@ -166,6 +237,7 @@ def estimates(
     seconds: Column = (
         both
         + relayout_seconds(problem, relayout_problem(problem))
+        + _last_function(costs, work)
         + _launches(configs, costs, work)
     )
     return seconds
@@ -189,7 +261,7 @@ def terms(
         "load latency": latency,
         "memory": _memory(problem, configs, costs, work),
         "power": _power_limit(problem, device, mainloop),
-        "epilogues": _epilogues(costs, work),
+        "epilogues": _epilogues(costs, work) + _last_function(costs, work),
         "cluster synchronization": costs.cluster,
         "relayout": relayout_seconds(problem, relayout_problem(problem)),
         "launches": _launches(configs, costs, work),
@@ -204,6 +276,7 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
     waves = -(-parts // resident)
     counts = (
         whole_waves + waves,
+        whole_waves + waves * (split == 1),
         whole_waves * k_blocks + waves * -(-k_blocks // split),
         tiles * split,
         parts * configs.ctas * (split > 1),
@@ -253,8 +326,15 @@ def _requests(operand: _OperandCosts, pitch: int) -> Any:
 
 
 def _epilogues(costs: TileCosts, work: _Work) -> Any:
-    """Seconds of the epilogues of a CTA."""
-    return work.epilogues * np.where(work.epilogues == 1, costs.only_epilogue, costs.epilogue)
+    """Seconds of the epilogues of a CTA, of epilogue functions those of all tiles but the last."""
+    functions = np.maximum(0, work.functions - 1) * costs.function
+    epilogue = np.where(work.epilogues == 1, costs.only_epilogue, costs.epilogue)
+    return work.epilogues * epilogue + functions
+
+
+def _last_function(costs: TileCosts, work: _Work) -> Column:
+    """Seconds of the epilogue function of a CTA's last tile, which nothing overlaps."""
+    return np.where(work.functions > 0, costs.only_function, 0.0)
 
 
 def _power_factor(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
@@ -289,7 +369,8 @@ def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work
 def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Any:
     """Seconds of the launch, the first stage, and the split-K reduction."""
     reduction = REDUCTION + REDUCTION_SPLIT * configs.split
-    reduction = reduction + work.partial_tiles * costs.partial_bytes * REDUCTION_BYTE
+    moved = work.partial_tiles * costs.partial_bytes
+    reduction = reduction + moved * REDUCTION_BYTE * (1 + costs.reduction_bytes)
     return LAUNCH + costs.first_stage + np.where(work.partial_tiles > 0, reduction, 0.0)
 
 

@@ -1,0 +1,85 @@
+"""Costs of an epilogue function, per element of D, that the cost models of all kernels share.
+
+The rates are the hardware's; ``LOAD`` and ``LOAD_LATENCY`` are fitted to 13 measurements on an H200
+(``benchmarks/NOTES.md``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..dtypes import dtype
+from .columns import Column
+from .epilogue.bound_epilogue import BoundEpilogue
+from .epilogue.graph import ROUND, SOURCES, EpilogueGraph, Node
+from .problem import Problem
+from .shared_costs import CYCLE
+
+ISSUE_LANES, MUFU_LANES = 128, 16  # of an SM: lanes that issue per cycle, lanes of MUFU
+MUFU_OPERATIONS = ("div", "sqrt", "rcp")  # and those that end in ``_approx``
+EXACT_INSTRUCTIONS = 8  # of these three: MUFU's result is corrected to the rounded one
+ROUND_INSTRUCTIONS, STORE_INSTRUCTIONS = 2, 2  # of a rounding to a storage type; of a tensor output
+REDUCTION_INSTRUCTIONS = 4  # of a reduction: the element is tested against D's edges and combined
+# Requests to the L1 of a warp that loads 64 elements of a matrix, in the accumulators' layout: one
+# for each row. They delay the tensor cores' reads of shared memory, which take the same way.
+MATRIX_REQUESTS, VECTOR_REQUESTS, REQUEST_ELEMENTS = 8, 1, 64
+LOAD = 0.75  # cycles of such a request
+LOAD_LATENCY = 0.5e-6  # seconds from the last product until loaded elements are there
+
+
+class EpilogueCost(NamedTuple):
+    """What an epilogue function adds to the epilogue of a product: cycles of an SM per element of D
+    for its instructions and for its loads, seconds per tile of latency, and bytes of the matrix
+    inputs per element of D.
+    """
+
+    instructions: float = 0.0
+    loads: float = 0.0
+    latency: float = 0.0
+    input_bytes: float = 0.0
+
+    def tile_seconds(self, elements: Column) -> Column:
+        """Seconds for a tile of this many elements of D, where nothing overlaps them."""
+        seconds: Column = self.latency + (self.instructions + self.loads) * CYCLE * elements
+        return seconds
+
+
+def epilogue_cost(problem: Problem) -> EpilogueCost:
+    """The cost of a problem's epilogue function; zeros where it has none."""
+    return EpilogueCost() if problem.epilogue is None else _cost(problem.epilogue)
+
+
+@lru_cache(maxsize=64)
+def _cost(bound: BoundEpilogue) -> EpilogueCost:
+    graph = bound.graph
+    issued = sum(map(_instructions, graph.nodes)) + STORE_INSTRUCTIONS * len(graph.tensors)
+    issued += REDUCTION_INSTRUCTIONS * len(graph.reductions)
+    mufu = sum(map(_is_mufu, graph.nodes))
+    matrices, vectors = epilogue_loads(graph)
+    requests = MATRIX_REQUESTS * len(matrices) + VECTOR_REQUESTS * vectors
+    return EpilogueCost(
+        issued / ISSUE_LANES + mufu / MUFU_LANES,
+        LOAD * requests / REQUEST_ELEMENTS,
+        LOAD_LATENCY * bool(requests),
+        sum(dtype(type_).bits / 8 for type_ in matrices),
+    )
+
+
+def epilogue_loads(graph: EpilogueGraph) -> tuple[list[str], int]:
+    """The types of the matrices that are loaded, and the number of vectors."""
+    matrices = [x.type for x in graph.inputs if {"m", "n"} <= set(x.varies)]
+    varying = [x for x in graph.inputs if {"m", "n"} & set(x.varies)]
+    return matrices, len(varying) - len(matrices)
+
+
+def _instructions(node: Node) -> int:
+    if node.op in SOURCES:
+        return 0
+    if node.op == ROUND:
+        return ROUND_INSTRUCTIONS
+    return EXACT_INSTRUCTIONS if node.op in MUFU_OPERATIONS else 1
+
+
+def _is_mufu(node: Node) -> bool:
+    return node.op in MUFU_OPERATIONS or node.op.endswith("_approx")
