@@ -220,5 +220,5 @@ class Problem:
     def __str__(self) -> str:
         c, batch = " + C" if self.with_c else "", f"{self.batch} × " if self.batched else ""
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
-        fast = " (fast sums)" if self.fast else ""
+        fast = " (fast accumulation)" if self.fast else ""
         return f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()} → {self.d}{c}{fast}"

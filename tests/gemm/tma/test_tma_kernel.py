@@ -341,7 +341,7 @@ def test_misuse_is_a_typed_error(call: Any, error: type[Exception], words: str) 
         call()
 
 
-def test_fast_sums_are_of_8_bit_floats_alone() -> None:
+def test_fast_accumulation_is_of_8_bit_floats_alone() -> None:
     """For others the word changes nothing, and no kernel."""
     plans = [tilewright.plan(64, 64, 64, device="vm", fast_accum=fast) for fast in (False, True)]
     assert plans[0] == plans[1] and plans[0].traced is plans[1].traced
