@@ -1,6 +1,7 @@
-"""Ours beside torch: what ``benchmarks/gemm.py`` and ``fused_epilogues.py`` are made of.
+"""Parts of the benchmarks ``gemm.py`` and ``fused_epilogues.py``: tilewright compared with torch.
 
-``rows`` says what is compared, ``stats`` what counts as faster, ``report`` and ``page`` how it is
-read: numbers and text alone. ``peers``, ``hosts`` and ``start`` run on the GPU, in a process of
-``worker``. The modules ``epilogue_…`` are the same for products with an epilogue.
+``rows`` and ``model_layers`` list the problems, ``stats`` has the statistics, ``report``, ``page``
+and ``baseline`` format results; these need no GPU. ``peers``, ``hosts`` and ``start`` measure on
+the GPU, in the child process of ``worker``; ``precompile`` fills the compile cache before that. The
+modules ``epilogue_…`` are the same for products with an epilogue.
 """

@@ -1,8 +1,8 @@
-"""On the GPU: a product with an epilogue by us and by torch, in one process, turn by turn.
+"""Measure a product with an epilogue on the GPU: tilewright and torch in one process.
 
-Beside the fused kernel run our plain product, torch's, and torch's whole computation: eager,
-compiled, and compiled with max-autotune. A peer that fails is left out, with its reason. The time
-of each is a share of a CUDA graph's replays, as in ``peers``.
+Timed in alternation: the fused kernel, our plain product, torch's, and torch's whole computation,
+eager, compiled, and compiled with max-autotune. A peer that fails is reported with the reason.
+Times are of CUDA-graph replays, as in ``peers``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a worker has no processes of its own
+os.environ.setdefault(
+    "TORCHINDUCTOR_COMPILE_THREADS", "1"
+)  # a daemonic process can have no children
 
 import numpy as np
 import torch
@@ -22,7 +24,17 @@ from torch.nn.functional import gelu, silu
 import tilewright
 
 from .epilogue_rows import EpilogueRow, Inputs, Values, numpy_values, plain_plan
-from .peers import SAMPLED, SETS, TYPES, Times, bursts, compiled, graph, roughly, sustained
+from .peers import (
+    CHECKED_ROWS,
+    MAX_SETS,
+    TYPES,
+    Times,
+    bursts,
+    compiled,
+    graph,
+    rough_seconds,
+    sustained,
+)
 from .stats import Ratio, calls
 
 Work = Callable[[int], object]
@@ -102,7 +114,7 @@ EXACT: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 
 
 class EpilogueCase:
-    """A row's arrays on the GPU: as many sets as three L2 caches hold. ``plan``: with the
+    """A row's arrays on the GPU, enough sets of them to fill three L2 caches. ``plan``: with the
     epilogue; ``plain``: of the product alone.
     """
 
@@ -117,7 +129,7 @@ class EpilogueCase:
         )  # fmt: skip
         self.plain = plain_plan(row, "cuda", config)
         room = 3 * torch.cuda.get_device_properties(0).L2_cache_size
-        count = min(SETS, room // _bytes(first) + 1)
+        count = min(MAX_SETS, room // _bytes(first) + 1)
         self.sets = [first, *(self._set() for _ in range(count - 1))]
         self.d = [self._empty(row.n, self.plan.problem.d) for _ in self.sets]
         self.plain_d = [self._empty(row.weight_rows, self.plain.problem.d) for _ in self.sets]
@@ -162,17 +174,17 @@ class EpilogueCase:
         if not modes:
             return {}
         torch._dynamo.reset()  # kernels for this shape, not for any
-        function, found = TORCH[self.row.kind], {"mm": self.torch_product}
+        function, calls_by_name = TORCH[self.row.kind], {"mm": self.torch_product}
         for mode in modes:
             options = MODES[mode]
             if options is None:
-                made = function
+                compiled_function = function
             else:
-                made = torch.compile(function, dynamic=False, **options)
-            found[mode] = self.by_torch(made)
+                compiled_function = torch.compile(function, dynamic=False, **options)
+            calls_by_name[mode] = self.by_torch(compiled_function)
         if self.row.kind in CUBLAS:
-            found["cublas"] = self.by_torch(CUBLAS[self.row.kind])
-        return found
+            calls_by_name["cublas"] = self.by_torch(CUBLAS[self.row.kind])
+        return calls_by_name
 
     # --- checks ---
 
@@ -182,7 +194,7 @@ class EpilogueCase:
         """
         inputs, weights = self.sets[0]
         ends = torch.tensor([0, self.row.m - 1], device="cuda")
-        inner = torch.randint(self.row.m, (SAMPLED - 2,), device="cuda")
+        inner = torch.randint(self.row.m, (CHECKED_ROWS - 2,), device="cuda")
         picked = torch.cat([ends, inner]).unique()
         acc = inputs.a.double()[picked] @ weights.double()
         operands = {name: x.double() for name, x in inputs.operands.items()}
@@ -194,11 +206,11 @@ class EpilogueCase:
         self.fused(0)
         error = _error(self.d[0][picked], exact)
         try:
-            theirs = self.by_torch(TORCH[self.row.kind])(0)
+            result = self.by_torch(TORCH[self.row.kind])(0)
         except RuntimeError:  # _int_mm refuses M ≤ 16
             return error, ROUNDING
-        theirs = theirs[0] if isinstance(theirs, tuple) else theirs
-        return error, _error(theirs[picked], exact)
+        first = result[0] if isinstance(result, tuple) else result
+        return error, _error(first[picked], exact)
 
     def amax_error(self) -> float:
         """The relative difference of amax from torch's; 0 for a row that has none."""
@@ -207,8 +219,8 @@ class EpilogueCase:
         inputs, weights = self.sets[0]
         ours = float(self.fused(0)["amax"])
         product = inputs.a.float() @ weights.float() + inputs.operands["bias"].float()
-        theirs = float(gelu(product).abs().amax())
-        return abs(ours - theirs) / theirs
+        expected = float(gelu(product).abs().amax())
+        return abs(ours - expected) / expected
 
 
 def _bytes(arrays: tuple[Inputs, Any]) -> int:
@@ -224,34 +236,34 @@ def _error(got: torch.Tensor, exact: torch.Tensor) -> float:
 def measure(
     row: EpilogueRow, config: str | None, pairs: int, modes: Sequence[str], vm: bool
 ) -> dict[str, Any]:
-    """All figures of a row; ``config`` None is the one that is chosen for it. ``modes``: of torch,
-    none for ours alone. ``vm``: compare bits with the virtual machine's on a small shape.
+    """All figures of a row; with None the configuration is chosen. ``modes``: of torch, none for
+    ours alone. ``vm``: compare bits with the virtual machine's on a small shape.
     """
     torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     case = EpilogueCase(row, config)
     error, torch_error = case.errors()
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "config": str(case.plan.config), "plain_config": str(case.plain.config),
         **compiled(case.plan), "error": error, "torch_error": torch_error,
         "amax_error": case.amax_error(), "sets": len(case.sets),
     }  # fmt: skip
     if vm:
-        found["differs_from_vm"] = differences(row, case.plan.config)
+        record["differs_from_vm"] = differences(row, case.plan.config)
     works: dict[str, Work] = {"fused": case.fused, "plain": case.plain_product}
     works |= case.peers(modes)
-    count = max(calls(roughly(case.plain_product)), len(case.sets))
+    count = max(calls(rough_seconds(case.plain_product)), len(case.sets))
     graphs, failed = captured(works, count, len(case.sets))
     names = list(graphs)
-    for name, way in (("sustained", sustained), ("bursts", bursts)):
-        found[name] = _figures(names, way(list(graphs.values()), pairs), count)
-    return found | {"failed": failed, "calls": count}
+    for name, timed in (("sustained", sustained), ("bursts", bursts)):
+        record[name] = _figures(names, timed(list(graphs.values()), pairs), count)
+    return record | {"failed": failed, "calls": count}
 
 
 def captured(
     works: dict[str, Work], count: int, sets: int
 ) -> tuple[dict[str, torch.cuda.CUDAGraph], dict[str, str]]:
-    """A graph of ``count`` calls of each, and why some have none. Ours must have one."""
+    """A graph of ``count`` calls of each, and the errors of torch's that can't be captured."""
     graphs, failed = dict[str, torch.cuda.CUDAGraph](), dict[str, str]()
     for name, work in works.items():
         try:
@@ -271,16 +283,15 @@ def _figures(names: list[str], times: Times, count: int) -> dict[str, Any]:
     whole computation to ours.
     """
     by_name = dict(zip(names, times, strict=True))
-    us = {name: 1e6 * statistics.median(own) / count for name, own in by_name.items()}
+    us = {name: 1e6 * statistics.median(t) / count for name, t in by_name.items()}
 
     def ratio(one: str, other: str) -> dict[str, float]:
         pairs = zip(by_name[one], by_name[other], strict=True)
         return Ratio.of([x / y for x, y in pairs])._asdict()
 
-    found: dict[str, Any] = {"us": us, "to_plain": ratio("fused", "plain")}
     whole = [name for name in names if name not in ("fused", "plain", "mm")]
-    found["peers"] = {name: ratio(name, "fused") for name in whole}
-    return found
+    peers = {name: ratio(name, "fused") for name in whole}
+    return {"us": us, "to_plain": ratio("fused", "plain"), "peers": peers}
 
 
 # --- bits ---------------------------------------------------------------------------------------

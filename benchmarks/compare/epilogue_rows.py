@@ -1,6 +1,6 @@
-"""Which epilogues are compared: products with an epilogue function, their operands and figures.
+"""Products with an epilogue that are compared: functions, operands and figures.
 
-No row needs torch or a GPU: ``inputs`` makes arrays of any library. B is the transpose of a
+Rows need neither torch nor a GPU: ``inputs`` makes arrays of any library. B is the transpose of a
 row-major matrix of weights (N, K), as in a linear layer.
 """
 
@@ -23,7 +23,7 @@ SHAPES: tuple[Shape, ...] = (LARGE, NARROW, SKINNY)
 
 
 class Values(NamedTuple):
-    """Random numbers: normal, or ``uniform`` from a half to one and a half; times ``scale``."""
+    """Random numbers: normal, or ``uniform`` from 0.5 to 1.5; times ``scale``."""
 
     type: str
     scale: float = 1.0
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
     operands: dict[str, Any]
 
 
-Make = Callable[[tuple[int, ...], Values], Any]  # an array of a shape
+MakeArray = Callable[[tuple[int, ...], Values], Any]  # of a shape, with random numbers
 
 
 def silu_residual(acc: Any, bias: Any, residual: Any) -> Any:
@@ -61,7 +61,7 @@ def gelu_bias(acc: Any, bias: Any) -> Any:
 
 
 def gelu_e4m3(acc: Any, bias: Any, scale: Any) -> dict[str, Any]:
-    """Delayed scaling: the scale is of earlier values, amax is for later ones."""
+    """Delayed scaling: multiplies by the previous call's scale, returns amax for the next one."""
     y = gelu(acc + bias)
     return {"d": cast(y * scale, "e4m3"), "amax": tilewright.amax(y)}
 
@@ -76,8 +76,8 @@ def dequantized(acc: Any, row: Any, column: Any) -> Any:
 
 @dataclass(frozen=True)
 class EpilogueKind:
-    """An epilogue with the values of A, B and its operands. ``figures``: the time over that of our
-    plain product that is to be reached, for each of ``SHAPES``; None where none is.
+    """An epilogue with the values of A, B and its operands. ``figures``: for each of ``SHAPES``,
+    the ratio of its time to our plain product's that it must reach; None for any.
     """
 
     function: Callable[..., Any]
@@ -144,7 +144,7 @@ class EpilogueRow:
 
     @property
     def figure(self) -> float | None:
-        """The ratio to our plain product that is to be reached."""
+        """The ratio to our plain product that the row must reach."""
         return dict(zip(SHAPES, self.spec.figures, strict=True)).get(self.shape)
 
     @property
@@ -160,7 +160,7 @@ class EpilogueRow:
         return f"{self.kind} {self.m}×{self.n}×{self.k}"
 
     def small(self, config: Any) -> EpilogueRow:
-        """The row for a few tiles of a configuration, the last ones partly outside of D, whose rows
+        """The row with a few tiles of a configuration, the last ones partly outside D. Rows of D
         are aligned to 16 bytes for every type.
         """
         (rows, columns, depth), split = config.tile, getattr(config, "split", 1)
@@ -168,7 +168,7 @@ class EpilogueRow:
             rows, columns = columns, rows
         return replace(self, m=min(self.m, rows + 40), n=columns + 48, k=4 * depth * split)
 
-    def inputs(self, make: Make) -> tuple[Inputs, Any]:
+    def inputs(self, make: MakeArray) -> tuple[Inputs, Any]:
         """The arrays of the call, and the transposed weights, which are B of the plain product."""
         a = make((self.m, self.k), self.spec.a)
         weights = make((self.weight_rows, self.k), self.spec.b)
@@ -193,7 +193,7 @@ NUMPY = {
 }  # fmt: skip
 
 
-def numpy_values(seed: int) -> Make:
+def numpy_values(seed: int) -> MakeArray:
     """Random numbers on the CPU."""
     rng = np.random.default_rng(seed)
 
@@ -211,7 +211,7 @@ def _zeros(shape: tuple[int, ...], values: Values) -> Any:
 
 
 def fused_plan(row: EpilogueRow, device: str, config: str | None = None) -> tilewright.Plan:
-    """The plan of a row, without its numbers. Raises ConfigError where a configuration does not
+    """The plan of a row, from shapes alone. Raises ConfigError where a configuration does not
     fit.
     """
     (a, b, operands), _ = row.inputs(_zeros)

@@ -1,4 +1,4 @@
-"""What a call costs the host: loops over small tensors, so that the GPU is never waited for."""
+"""Host time per call: loops over small tensors, whose kernels are shorter than their launch."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 
 import tilewright
 
-from .stats import turn
+from .stats import round_order
 
-Work = Callable[[Any, Any, Any], object]
+Call = Callable[[Any, Any, Any], object]
 
 TENSORS, SIZE = 64, 64
-PASSES, ROUNDS = 4, 30  # over all tensors, without waiting; times that this is measured
+PASSES, ROUNDS = 4, 30  # over all tensors without synchronization; measurements
 
 
 def costs() -> dict[str, float]:
-    """Microseconds a call takes, the medians of rounds in turn."""
-    works = _works()
-    times: list[list[float]] = [[] for _ in works]
+    """Microseconds per call, the medians of interleaved rounds."""
+    calls = _calls()
+    times: list[list[float]] = [[] for _ in calls]
     for number in range(ROUNDS + 1):
-        for who in turn(number, len(works)):
-            times[who].append(_once(works[who][1]))
-    medians = [statistics.median(own[1:]) for own in times]  # the first is to warm up
-    return {name: us for (name, _), us in zip(works, medians, strict=True)}
+        for i in round_order(number, len(calls)):
+            times[i].append(_microseconds(calls[i][1]))
+    medians = [statistics.median(one[1:]) for one in times]  # the first round is the warm-up
+    return {name: us for (name, _), us in zip(calls, medians, strict=True)}
 
 
-def _works() -> list[tuple[str, Work]]:
+def _calls() -> list[tuple[str, Call]]:
     a, b, d = _tensors()[0]
     plan = tilewright.plan(a, b, out=d)
     return [
@@ -49,10 +49,10 @@ def _tensors() -> list[list[torch.Tensor]]:
     return [[one(), one(), one()] for _ in range(TENSORS)]
 
 
-def _once(work: Work) -> float:
-    given = _tensors() * PASSES
+def _microseconds(call: Call) -> float:
+    tensors = _tensors() * PASSES
     torch.cuda.synchronize()
     start = time.perf_counter()
-    for a, b, d in given:
-        work(a, b, d)
-    return (time.perf_counter() - start) / len(given) * 1e6
+    for a, b, d in tensors:
+        call(a, b, d)
+    return (time.perf_counter() - start) / len(tensors) * 1e6

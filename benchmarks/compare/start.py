@@ -1,6 +1,6 @@
-"""How long until the first result: fresh processes, with and without the cache on disk.
+"""Time to the first result in fresh processes, with and without the compile cache on disk.
 
-Run as a script, this is such a process, and prints what it measured.
+Run as a script, this is such a process: it prints its times as JSON.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import sys
 import tempfile
 import time
 
-SECONDS = 120  # that a process may take
+SECONDS = 120  # time limit of a process
 NAMES = {
     "import": "import tilewright",
-    "matmul": "tilewright.matmul, first named",
-    "first": "the first product of a process",
-    "new": "the first of a new configuration",
+    "matmul": "import of tilewright.matmul",
+    "first": "first product of a process",
+    "new": "first product of another kernel",
 }
 
 
 def starts(count: int = 5) -> dict[str, dict[str, float]]:
-    """Medians in milliseconds of NAMES' steps, by what is on disk: nothing, or all."""
+    """Medians in milliseconds of the steps in NAMES, without a cache and with a filled one."""
     with tempfile.TemporaryDirectory() as folder:
-        none = {"TILEWRIGHT_CACHE": "off", "CUDA_CACHE_DISABLE": "1"}
-        full = {"TILEWRIGHT_CACHE": "", "TILEWRIGHT_CACHE_DIR": folder}
-        cold = [_process(none) for _ in range(count)]
-        cached = [_process(full) for _ in range(count + 1)][1:]
+        off = {"TILEWRIGHT_CACHE": "off", "CUDA_CACHE_DISABLE": "1"}
+        filled = {"TILEWRIGHT_CACHE": "", "TILEWRIGHT_CACHE_DIR": folder}
+        cold = [_process(off) for _ in range(count)]
+        cached = [_process(filled) for _ in range(count + 1)][1:]
     return {"no cache": _medians(cold), "from disk": _medians(cached)}
 
 
@@ -42,33 +42,33 @@ def _process(environment: dict[str, str]) -> dict[str, float]:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def _medians(found: list[dict[str, float]]) -> dict[str, float]:
-    return {step: statistics.median(one[step] for one in found) for step in found[0]}
+def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {step: statistics.median(run[step] for run in runs) for step in runs[0]}
 
 
 def _measure() -> dict[str, float]:
     """Milliseconds of each step, in this process."""
-    watch = Watch()
+    stopwatch = Stopwatch()
     import tilewright
 
-    watch("import")
+    stopwatch("import")
     matmul = tilewright.matmul
-    watch("matmul")
+    stopwatch("matmul")
     import torch
 
     a, b = (torch.randn(s, s, device="cuda") for s in (512, 4096))
     a, b = a.half(), b.bfloat16()
     torch.cuda.synchronize()
-    watch("torch and its tensors")
+    stopwatch("torch and its tensors")
     for step, x in (("first", a), ("new", b)):
         matmul(x, x.t())
         torch.cuda.synchronize()
-        watch(step)
-    return watch.laps
+        stopwatch(step)
+    return stopwatch.laps
 
 
-class Watch:
-    """``watch(name)`` ends a lap."""
+class Stopwatch:
+    """``stopwatch(name)`` ends a lap; ``laps`` are in milliseconds."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

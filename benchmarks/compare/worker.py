@@ -1,8 +1,8 @@
-"""A process that does what it is asked, one thing after another, and may be lost.
+"""A child process that runs functions by name, and that may be lost.
 
-A kernel that faults takes its process' GPU context with it, and one that hangs never returns. So
-the sweep asks another process; where that dies or is too late, the row has an error, the process is
-ended, and the next row gets a new one.
+A kernel that faults destroys its process's GPU context, and one that deadlocks never returns. So
+measurements run in a child process: where it dies or exceeds its time limit, the call returns a
+``CallFailure``, the process is killed, and the next call starts a new one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-LINES = 12  # of a traceback that are kept
+TRACEBACK_LINES = 12  # the last ones
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong: an exception's type and text, with the end of its traceback."""
+class CallFailure:
+    """Why a call has no result: an exception's type and text, and the end of its traceback."""
 
     kind: str
     text: str
@@ -31,39 +31,39 @@ class Failure:
 
 
 class Worker:
-    """``ask("module:function", …)`` runs it there; use ``with``."""
+    """A child process: ``call("module:function", …)`` runs a function there. Use ``with``."""
 
     def __init__(self) -> None:
         self._context = get_context("spawn")
         self._process: Any = None
-        self._ear: Any = None
+        self._connection: Any = None
 
-    def ask(self, name: str, *given: Any, seconds: float = 60.0) -> Any:
-        """The function's result, or a Failure where it raised, died or took too long."""
+    def call(self, name: str, *arguments: Any, seconds: float = 60.0) -> Any:
+        """The function's result, or a CallFailure where it raised, died or exceeded the limit."""
         if self._process is None:
             self._start()
         try:
-            self._ear.send((name, given))
-            if self._ear.poll(seconds):
-                return self._ear.recv()
-            failure = Failure("TimeoutError", f"not done after {seconds:g} s")
+            self._connection.send((name, arguments))
+            if self._connection.poll(seconds):
+                return self._connection.recv()
+            failure = CallFailure("TimeoutError", f"not done after {seconds:g} s")
         except (EOFError, OSError):
             self._process.join(5)
-            failure = Failure("ProcessDied", f"exit code {self._process.exitcode}")
+            failure = CallFailure("ProcessDied", f"exit code {self._process.exitcode}")
         self.close()
         return failure
 
     def _start(self) -> None:
-        self._ear, there = self._context.Pipe()
-        self._process = self._context.Process(target=serve, args=(there,), daemon=True)
+        self._connection, child = self._context.Pipe()
+        self._process = self._context.Process(target=serve, args=(child,), daemon=True)
         self._process.start()
-        there.close()
+        child.close()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         process, self._process = self._process, None
         if process is not None:
-            self._ear.close()
+            self._connection.close()
             process.kill()
             process.join()
 
@@ -79,20 +79,21 @@ class Worker:
         self.close()
 
 
-def serve(ear: Connection) -> None:
-    """Do what is asked until nobody asks."""
+def serve(connection: Connection) -> None:
+    """Run in the child process: execute calls until the connection is closed."""
     while True:
         try:
-            name, given = ear.recv()
+            name, arguments = connection.recv()
         except (EOFError, OSError):
             return
-        ear.send(_done(name, given))
+        connection.send(call_by_name(name, arguments))
 
 
-def _done(name: str, given: tuple[Any, ...]) -> Any:
+def call_by_name(name: str, arguments: tuple[Any, ...]) -> Any:
+    """The result of ``module:function``, or a CallFailure where it raised."""
     module, _, function = name.partition(":")
     try:
-        return getattr(import_module(module), function)(*given)
+        return getattr(import_module(module), function)(*arguments)
     except Exception as error:
-        last = "".join(traceback.format_exc().splitlines(keepends=True)[-LINES:])
-        return Failure(type(error).__name__, str(error), last)
+        last = "".join(traceback.format_exc().splitlines(keepends=True)[-TRACEBACK_LINES:])
+        return CallFailure(type(error).__name__, str(error), last)

@@ -9,7 +9,7 @@ from typing import Any
 
 import fused_epilogues
 import pytest
-from compare.epilogue_report import COLUMNS, HEAD, line_of, record_of
+from compare.epilogue_report import COLUMNS, HEAD, make_record, row_line
 from compare.epilogue_rows import (
     KINDS,
     LARGE,
@@ -20,7 +20,7 @@ from compare.epilogue_rows import (
     numpy_values,
     rows,
 )
-from compare.worker import Failure
+from compare.worker import CallFailure
 
 from tilewright.gemm import parse
 
@@ -29,25 +29,25 @@ SMALL = "512x256x256"
 
 
 def test_without_options_all_epilogues_are_measured() -> None:
-    given = fused_epilogues.parsed([])
-    asked = rows(given.epilogues, given.shapes)
-    assert len(asked) == len(KINDS) * len(SHAPES)
+    options = fused_epilogues.parse_options([])
+    row_list = rows(options.epilogues, options.shapes)
+    assert len(row_list) == len(KINDS) * len(SHAPES)
     assert EpilogueRow("silu_residual", *LARGE).figure == 1.03
     assert EpilogueRow("gelu", *LARGE).figure is EpilogueRow("swiglu", 8, 8, 8).figure is None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--epilogues", "silu"], "must be of silu_residual, swiglu"),
         (["--modes", "lazy"], "must be of eager, compile, max-autotune, got 'lazy'"),
-        (["--shapes", "4096"], "a shape is three sizes"),
+        (["--shapes", "4096"], "a shape must be MxNxK"),
     ],
 )
-def test_wrong_options(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        fused_epilogues.parsed(words)
-    assert said in capsys.readouterr().err
+        fused_epilogues.parse_options(words)
+    assert message in capsys.readouterr().err
 
 
 def test_a_dry_run_needs_no_torch() -> None:
@@ -80,7 +80,7 @@ def test_small_rows_cover_tiles_of_a_swapped_configuration() -> None:
     assert row.small(parse("tma:64x128x64:1:3*2~")) == EpilogueRow("gelu", 168, 112, 512)
 
 
-def found() -> dict[str, Any]:
+def figures() -> dict[str, Any]:
     ratio = {"median": 1.02, "low": 1.01, "high": 1.035}
     times = {
         "us": {"fused": 690.0, "plain": 677.0, "mm": 676.0, "eager": 857.0, "compile": 717.0},
@@ -94,27 +94,27 @@ def found() -> dict[str, Any]:
 
 
 def cells(record: dict[str, Any]) -> dict[str, str]:
-    line = line_of(record)
+    line = row_line(record)
     assert line.count("|") == HEAD[0].count("|")
     return dict(zip(COLUMNS, [x.strip() for x in line.split("|")[1:]], strict=False))
 
 
 def test_a_line_of_the_table() -> None:
     row = EpilogueRow("silu_residual", *LARGE)
-    line = cells(record_of(row, None, found()))
-    assert line["fused / plain"] == "1.020 [1.010, 1.035]" and line["to reach"] == "1.03 reached"
-    assert line["whole by torch, µs"] == "eager 857.0, compile 717.0, max-autotune"
+    line = cells(make_record(row, None, figures()))
+    assert line["fused / plain"] == "1.020 [1.010, 1.035]" and line["figure"] == "1.03 reached"
+    assert line["torch with epilogue, µs"] == "eager 857.0, compile 717.0, max-autotune"
     assert line["best of torch / fused"] == "1.020 [1.010, 1.035] compile"
     assert line["bits"] == "equal" and line["registers, spills"] == "168, 0"
 
 
-def test_what_is_wrong_or_failed_is_said() -> None:
+def test_wrong_and_failed_rows() -> None:
     row = EpilogueRow("silu_residual", *LARGE)
     wrong: list[dict[str, Any]] = [
         {"error": 0.1}, {"error": float("inf")}, {"amax_error": 0.1}, {"differs_from_vm": 3},
     ]  # fmt: skip
     for change in wrong:
-        record = record_of(row, None, found() | change)
+        record = make_record(row, None, figures() | change)
         assert record["state"] == "wrong" and "WRONG" in cells(record)["epilogue"]
-    failed = record_of(row, None, Failure("CudaError", "lost\nmore"))
+    failed = make_record(row, None, CallFailure("CudaError", "lost\nmore"))
     assert failed["state"] == "failed" and cells(failed)["configuration"] == "CudaError: lost"

@@ -1,4 +1,4 @@
-"""Ratios of neighbours: their bounds are the binomial's, and drift does not matter to them."""
+"""Ratios of consecutive times: their bounds are the binomial's and do not depend on drift."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from compare.stats import Ratio, calls, geomean, spread, turn
+from compare.stats import Ratio, calls, geomean, round_order, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,10 +64,10 @@ def test_a_row_holds_a_hundredth_under_its_figure() -> None:
 
 
 def test_both_of_a_pair_follow_the_same_one() -> None:
-    order = [who for number in range(41) for who in turn(number, 2)]
+    order = [i for number in range(41) for i in round_order(number, 2)]
     for number in range(1, 41):
         before_the_pair, first, last = order[2 * number - 1 : 2 * number + 2]
-        assert before_the_pair == first != last  # so the other follows it, too
+        assert before_the_pair == first != last  # so the second of the pair follows it, too
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=1, max_size=20), st.floats(0.5, 2))
