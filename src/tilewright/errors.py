@@ -124,6 +124,14 @@ class TargetError(TilewrightError, ValueError):
     """An architecture or PTX version that is unknown or too old."""
 
 
+class SassError(TilewrightError, ValueError):
+    """Machine code (SASS) or its text that can't be read, written or encoded."""
+
+
+class CubinError(SassError):
+    """A cubin that is malformed, or an edit of it that can't be done."""
+
+
 class PtxError(TilewrightError, ValueError):
     """An error in PTX text or in a PTX module."""
 

@@ -1,0 +1,244 @@
+"""An ELF64 file as a value: sections, segments, and the bytes between them.
+
+``ElfFile.parse`` keeps every byte, so ``build`` returns the same file where nothing is edited. A
+section that grows or shrinks moves everything after it by a multiple of the largest alignment;
+section headers, program headers and the file header follow.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ..errors import CubinError
+
+MACHINE_CUDA = 190
+NOBITS = 8
+_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_LARGEST_ALIGNMENT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ElfSection:
+    """A section: its header's fields, and its ``data`` (empty for NOBITS).
+
+    ``offset`` and ``extent`` say where it lies in the file that was parsed, in bytes; ``size`` is
+    the header's field, which for NOBITS is memory, not file.
+    """
+
+    name: str
+    name_offset: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    extent: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+    data: bytes
+
+    def with_data(self, data: bytes) -> ElfSection:
+        """The section with other contents. Raises CubinError for a section without file bytes."""
+        if self.type == NOBITS:
+            raise CubinError(f"section {self.name} must have bytes in the file, got NOBITS")
+        return replace(self, data=data, size=len(data))
+
+
+@dataclass(frozen=True, slots=True)
+class ElfSegment:
+    """A program header; offsets and sizes are in bytes of the file that was parsed."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical_address: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A run of bytes of the parsed file: where it began, how long it was, and what it is now."""
+
+    offset: int
+    extent: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ElfFile:
+    """A parsed ELF file; ``header`` holds the fields of Elf64_Ehdr, ``gaps`` the (offset, bytes)
+    that belong to no section and no table.
+    """
+
+    header: tuple[bytes | int, ...]
+    sections: tuple[ElfSection, ...]
+    segments: tuple[ElfSegment, ...]
+    gaps: tuple[tuple[int, bytes], ...]
+
+    @classmethod
+    def parse(cls, data: bytes) -> ElfFile:
+        """Read a CUDA ELF file. Raises CubinError for anything malformed or truncated."""
+        header = _header(data)
+        _, _, _, _, _, programs, tables, _, _, _, count, _, number, names = header[:14]
+        segments = tuple(
+            ElfSegment(*_SEGMENT.unpack_from(_slice(data, programs + i * _SEGMENT.size, 56)))
+            for i in range(count)
+        )
+        heads = [
+            _SECTION.unpack_from(_slice(data, tables + i * _SECTION.size, 64))
+            for i in range(number)
+        ]
+        if names >= number:
+            raise CubinError(f"the index of section names must be under {number}, got {names}")
+        strings = _slice(data, heads[names][4], heads[names][5])
+        sections = tuple(_section(data, head, strings) for head in heads)
+        bare = cls(header, sections, segments, ())
+        return replace(bare, gaps=tuple(_gaps(data, bare._pieces())))
+
+    def build(self) -> bytes:
+        """The file's bytes: the parsed bytes if no section was edited."""
+        pieces = self._pieces()
+        moves = _Moves(pieces, self._alignment())
+        sections = b"".join(_pack_section(s, moves.start(s.offset)) for s in self.sections)
+        segments = b"".join(_pack_segment(s, moves) for s in self.segments)
+        out = bytearray(moves.end(max((p.offset + p.extent for p in pieces), default=0)))
+        for piece in pieces:
+            at = moves.start(piece.offset)
+            out[at : at + len(piece.data)] = piece.data
+        programs, tables = moves.start(self._programs), moves.start(self._tables)
+        header = _HEADER.pack(*self.header[:5], programs, tables, *self.header[7:])
+        out[: _HEADER.size] = header
+        if self.segments:
+            out[programs : programs + len(segments)] = segments
+        out[tables : tables + len(sections)] = sections
+        return bytes(out)
+
+    def with_section(self, index: int, section: ElfSection) -> ElfFile:
+        """The file with section number ``index`` replaced."""
+        changed = [*self.sections[:index], section, *self.sections[index + 1 :]]
+        return replace(self, sections=tuple(changed))
+
+    @property
+    def _programs(self) -> int:
+        return int(self.header[5])
+
+    @property
+    def _tables(self) -> int:
+        return int(self.header[6])
+
+    def _alignment(self) -> int:
+        return max([1, *(s.alignment for s in self.sections)])
+
+    def _pieces(self) -> list[_Piece]:
+        """All runs of bytes in file order. Raises CubinError where two overlap."""
+        found = [_Piece(0, _HEADER.size, bytes(_HEADER.size))]
+        if self.segments:
+            size = len(self.segments) * _SEGMENT.size
+            found.append(_Piece(self._programs, size, bytes(size)))
+        size = len(self.sections) * _SECTION.size
+        found.append(_Piece(self._tables, size, bytes(size)))
+        found += [_Piece(s.offset, s.extent, s.data) for s in self.sections if s.type != NOBITS]
+        found += [_Piece(at, len(data), data) for at, data in self.gaps]
+        # two sections of sm_120 may name the same bytes
+        found = list(dict.fromkeys(p for p in found if p.extent or p.data))
+        found.sort(key=lambda p: (p.offset, p.extent))
+        for a, b in pairwise(found):
+            if a.offset + a.extent > b.offset:
+                raise CubinError(f"sections must not overlap, got two at file offset {b.offset:#x}")
+        return found
+
+
+class _Moves:
+    """Where an offset of the parsed file lies in the new one."""
+
+    def __init__(self, pieces: list[_Piece], alignment: int) -> None:
+        self._moves: list[tuple[int, int]] = []  # (old end of a piece, bytes that follow move by)
+        total = 0
+        for piece in pieces:
+            growth = len(piece.data) - piece.extent
+            if growth:
+                total += -(-growth // alignment) * alignment
+                self._moves.append((piece.offset + piece.extent, total))
+
+    def start(self, offset: int) -> int:
+        """The new offset of what began at ``offset``."""
+        return offset + next((by for end, by in reversed(self._moves) if end <= offset), 0)
+
+    def end(self, offset: int) -> int:
+        """The new offset of what ended at ``offset``."""
+        return self.start(offset)
+
+
+def _header(data: bytes) -> tuple[int, ...]:
+    """The fields of the file header (the first is bytes), checked as far as parsing needs them."""
+    if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
+        raise CubinError(f"a cubin must be a 64-bit ELF file, got {data[:6]!r} ({len(data)} bytes)")
+    fields = _HEADER.unpack_from(data)
+    machine, header_size = fields[2], fields[8]
+    if machine != MACHINE_CUDA or header_size != _HEADER.size:
+        raise CubinError(f"a cubin's ELF machine must be {MACHINE_CUDA}, got {machine}")
+    sizes = fields[9] if fields[10] else _SEGMENT.size, fields[11]
+    if sizes != (_SEGMENT.size, _SECTION.size) or not fields[12]:
+        raise CubinError(f"header sizes must be {_SEGMENT.size} and {_SECTION.size}, got {sizes}")
+    return fields
+
+
+def _slice(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
+        raise CubinError(
+            f"the file is truncated: {len(data)} bytes, must have {offset + size}",
+            hint="read the whole cubin",
+        )
+    return data[offset : offset + size]
+
+
+def _section(data: bytes, head: tuple[int, ...], strings: bytes) -> ElfSection:
+    name, kind, flags, address, offset, size, link, info, alignment, entry = head
+    end = strings.find(b"\0", name)
+    if end < 0:
+        raise CubinError(f"a section's name must lie in the string table, got offset {name:#x}")
+    try:
+        text = strings[name:end].decode()
+    except UnicodeDecodeError:
+        raise CubinError(f"a section's name must be UTF-8, got {strings[name:end]!r:.80}") from None
+    if alignment & (alignment - 1) or alignment > _LARGEST_ALIGNMENT:
+        raise CubinError(f"the alignment of {text} must be a power of 2, got {alignment}")
+    inside = kind not in (NOBITS, 0)
+    contents = _slice(data, offset, size) if inside else b""
+    extent = len(contents)
+    at = offset, extent, size
+    return ElfSection(text, name, kind, flags, address, *at, link, info, alignment, entry, contents)
+
+
+def _gaps(data: bytes, pieces: list[_Piece]) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    for piece in pieces:
+        if piece.offset > at:
+            yield at, data[at : piece.offset]
+        at = piece.offset + piece.extent
+    if at < len(data):
+        yield at, data[at:]
+
+
+def _pack_section(s: ElfSection, offset: int) -> bytes:
+    fields = s.name_offset, s.type, s.flags, s.address, offset, s.size
+    return _SECTION.pack(*fields, s.link, s.info, s.alignment, s.entry_size)
+
+
+def _pack_segment(s: ElfSegment, moves: _Moves) -> bytes:
+    start, end = moves.start(s.offset), moves.end(s.offset + s.file_size)
+    size = end - start
+    memory = s.memory_size + size - s.file_size
+    where = start, s.address, s.physical_address
+    return _SEGMENT.pack(s.type, s.flags, *where, size, memory, s.alignment)
