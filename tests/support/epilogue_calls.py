@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.gemm.epilogue.functions import amax, maximum, relu, where
+from tilewright.gemm.epilogue.functions import amax, maximum, minimum, relu, where
 from tilewright.gemm.epilogue.tracing import TracedReduction, cast, epilogue, index
 
 RNG = np.random.default_rng(7)
@@ -70,6 +70,17 @@ def reductions(acc, bias):
 
 
 @epilogue
+def maxima(acc, bias):
+    """Maxima of both signs; elements outside of D would be greater than those inside."""
+    x = acc + bias
+    below = minimum(x, 0.0) - 5000.0 + index(acc, "row") + index(acc, "column")
+    return {
+        "d": cast(x, "e4m3"), "amax": amax(x), "below": TracedReduction(below, "max", "bmn"),
+        "each": TracedReduction(below, "max", "mn"),
+    }  # fmt: skip
+
+
+@epilogue
 def gated(gate, up, s):
     return relu(gate) * up * s
 
@@ -85,6 +96,16 @@ CONFIGS = {
     "split-K": ("tma:64x64x64:1:3*2", (72, 80, 256)),
     "split-K, odd": ("tma:64x64x64:1:3*3~", (67, 49, 256)),
     "dynamic": ("tma:64x64x64:1:3d", (128, 128, 64)),
+}
+
+
+# Maxima over all rows and columns, by every kernel that stores elements of D. Of four work tiles on
+# three SMs the last is split.
+MAXIMA = {
+    "pingpong, odd": ("tma:64x128x64:2p:3", (150, 144, 64)),
+    "swap, dynamic": ("tma:64x64x64:1:3d~", (67, 49, 72)),
+    "batch, split-K": ("tma:64x64x64:1:3*2", (2, 67, 64, 128)),
+    "tail split": ("tma:64x64x64:1:3+2", (67, 100, 128)),
 }
 
 

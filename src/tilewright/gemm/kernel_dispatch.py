@@ -17,7 +17,7 @@ from .cost_model import AnyConfig
 from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
-from .epilogue import reduction_kernel
+from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
 from .tma import (
@@ -111,7 +111,8 @@ def launches(
     problem: Problem, config: AnyConfig, strides: Strides, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[KernelLaunch, ...]:
     """The launches of a GEMM in order. With split-K, the split-K reduction follows; with a dynamic
-    tile scheduler, the first launch resets its counter. Reductions of an epilogue are the last.
+    tile scheduler, the first launch resets its counter. Of an epilogue, maxima are reset first of
+    all, and other reductions are the last.
     """
     gemm = tuple(
         KernelLaunch(
@@ -121,7 +122,7 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
-    return gemm + _reductions(problem, config)
+    return maxima_reset.launches(problem) + gemm + _reductions(problem, config)
 
 
 def _reductions(problem: Problem, config: AnyConfig) -> tuple[KernelLaunch, ...]:
@@ -151,7 +152,9 @@ def kernels(
         GemmKernel(kernel.build, kernel.problem_class(problem, config), config)
         for kernel in _definitions(problem, config, device)
     )
-    return gemm + tuple(launch.kernel for launch in _reductions(problem, config))
+    others = maxima_reset.launches(problem), _reductions(problem, config)
+    before, after = (tuple(launch.kernel for launch in launches) for launches in others)
+    return before + gemm + after
 
 
 def workspace_bytes(

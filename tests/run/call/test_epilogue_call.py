@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import tilewright
 from epilogue_calls import (
     CONFIGS,
+    MAXIMA,
     OTHER_KERNELS,
     PAIRS,
     QUANTIZED,
@@ -17,6 +19,7 @@ from epilogue_calls import (
     affine,
     coordinates,
     gated,
+    maxima,
     operands_of_every_shape,
     random,
     reductions,
@@ -27,6 +30,8 @@ from tilewright.errors import ConfigError, EpilogueError, ProblemError
 from tilewright.gemm.epilogue.graph import EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
 from tilewright.gemm.epilogue.tracing import cast
+from tilewright.run.devices.vm_device import VmDevice
+from tilewright.target import DEFAULT_DEVICE
 
 pytestmark = pytest.mark.vm
 
@@ -87,6 +92,28 @@ def test_several_outputs_of_several_types(name: str) -> None:
 def test_reductions_are_combined_over_all_tiles(name: str) -> None:
     config, shape = CONFIGS[name]
     check_call(reductions, shape, ("f16", "f16"), config, {"bias": random(shape[-2:-1], "f32")})
+
+
+@pytest.mark.parametrize(
+    "name", [n if "split" in n else pytest.param(n, marks=pytest.mark.slow) for n in MAXIMA]
+)
+def test_maxima_over_rows_and_columns(name: str) -> None:
+    config, shape = MAXIMA[name]
+    few = VmDevice(replace(DEFAULT_DEVICE, name="few", sms=3))
+    operands = {"bias": random(shape[-2:-1], "f32")}
+    check_call(maxima, shape, ("f16", "f16"), config, operands, device=few)
+
+
+def test_maxima_do_not_accumulate_over_launches() -> None:
+    """Each launch gives the maxima of its own operands."""
+    config, _ = MAXIMA["tail split"]
+    a, b = np.ones((80, 64), np.float16), np.ones((64, 40), np.float16)
+    got = [
+        tilewright.matmul(x * a, b, epilogue=maxima, bias=1.0, device="vm", config=config)
+        for x in (2, 1, -3)
+    ]
+    assert [float(x["amax"]) for x in got] == [129, 65, 191]
+    assert [float(x["below"]) for x in got] == [-4882.0, -4882.0, -5073.0]
 
 
 def test_the_maximum_of_a_nan_is_a_nan() -> None:

@@ -61,10 +61,22 @@ class BoundEpilogue:
         for i, pair in enumerate(pairs, len(self.inputs)):
             yield f"x{i}", *pair
 
-    def named_reductions(self) -> Iterator[tuple[str, EpilogueOutput]]:
-        """(parameter, output) of each reduction."""
-        for i, output in enumerate(self.graph.reductions, len(self.inputs) + len(self.outputs)):
-            yield f"x{i}", output
+    def named_reductions(self) -> Iterator[tuple[str, int, EpilogueOutput]]:
+        """(parameter, number among the graph's outputs, output) of each reduction."""
+        outputs = enumerate(self.graph.outputs)
+        reductions = ((number, output) for number, output in outputs if output.reduced)
+        for i, (number, output) in enumerate(reductions, len(self.inputs) + len(self.outputs)):
+            yield f"x{i}", number, output
+
+    @property
+    def maxima(self) -> tuple[tuple[str, int, EpilogueOutput], ...]:
+        """Those of ``named_reductions`` that kernels combine by atomic maxima."""
+        return tuple(x for x in self.named_reductions() if x[2].atomic)
+
+    @property
+    def partial_reductions(self) -> tuple[tuple[str, int, EpilogueOutput], ...]:
+        """Those that kernels store partial results of, which a reduction kernel combines."""
+        return tuple(x for x in self.named_reductions() if not x[2].atomic)
 
 
 def operand_align(

@@ -54,6 +54,13 @@ class EpilogueOutput(NamedTuple):
     reduction: str = TENSOR
     reduced: str = ""
 
+    @property
+    def atomic(self) -> bool:
+        """Whether kernels combine its elements by atomic maxima: their order does not matter, and
+        a work tile has one each.
+        """
+        return self.reduction == "max" and {*"mn"} <= {*self.reduced}
+
 
 @dataclass(frozen=True, slots=True)
 class EpilogueGraph(Drawable):

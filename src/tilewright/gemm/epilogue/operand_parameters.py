@@ -47,10 +47,10 @@ def _with_operands(
             fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
-    reductions = list(bound.named_reductions())
-    if reductions:
+    fields += [(name, Reg, parameter("u64", address=name)) for name, _, _ in bound.maxima]
+    if bound.partial_reductions:
         fields.append(("partials", Reg, parameter("u64", address="w")))
-    for name, _ in reductions:
+    for name, _, _ in bound.partial_reductions:
         fields += [(f"{name}_{field}", Reg, parameter("u64")) for field in ("offset", "elements")]
     name = f"{base.__name__}WithEpilogue"
     made: type[Any] = make_dataclass(name, fields, bases=(base,), frozen=True)

@@ -1,4 +1,6 @@
-"""Stores of an epilogue's tensor outputs from registers: rows of a few neighbours per thread."""
+"""An epilogue's outputs from registers, rows of a few neighbours per thread: stores of the tensors,
+atomic maxima.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any, NamedTuple
 from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ..kernel_scalars import global_pointer
+from .atomic_maxima import AtomicMaxima
 from .emission import store_vector
 from .graph import TENSOR
 from .operand_loads import EpilogueOperands, TileElements
@@ -33,7 +36,8 @@ class StridedMatrix(NamedTuple):
 
 
 class OutputStores:
-    """Evaluates an epilogue for neighbours of a row of D, and stores all tensor outputs.
+    """Evaluates an epilogue for neighbours of a row of D, stores all tensor outputs and combines
+    its maxima; for these all lanes of a warp take part.
 
     ``d``: the matrix D, whose address and rows are aligned to ``align_d`` bytes.
     """
@@ -42,6 +46,7 @@ class OutputStores:
         self, k: Builder, operands: EpilogueOperands, d: StridedMatrix, align_d: int
     ) -> None:
         self.k, self.operands = k, operands
+        self.maxima = AtomicMaxima(k, operands.bound, operands.parameters, operands.limits)
         self.outputs = [(d, align_d)]
         for name, _, layout in operands.bound.named_outputs():
             p = operands.parameters
@@ -60,6 +65,10 @@ class OutputStores:
         offsets = [(0, i) for i in range(count)]
         elements = TileElements(row, column, batch, offsets, count, full)
         values = self.operands.values([(x,) for x in accumulators], elements)
+        self.maxima.begin()
+        self.maxima.add(values, elements)
+        self.maxima.end_lines(elements)
+        self.maxima.store(batch)
         outputs = zip(self.operands.bound.graph.outputs, values, strict=True)
         tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
         for (type_, vector), (matrix, align) in zip(tensors, self.outputs, strict=True):

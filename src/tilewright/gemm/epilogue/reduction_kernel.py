@@ -16,11 +16,11 @@ from ..kernel_scalars import global_pointer
 from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
 from .reductions import ReductionRegion
-from .tile_reductions import IDENTITY, butterfly, combine
+from .tile_reductions import IDENTITY, WARP_LANES, butterfly, combine
 
 THREADS = 256
 WARP = 32
-LANES = (16, 8, 4, 2, 1)
+LOADS_IN_FLIGHT = 16  # of a thread
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _reduce_by_threads(k: Builder, p: Any, partials: Any, output: Any, step: Red
 def _reduce_by_cta(k: Builder, p: Any, partials: Any, output: Any, step: ReductionStep) -> None:
     element, reduction = k.ctaid.x, step.reduction
     total = _over_units(k, p, partials, element, k.tid.x, THREADS, step)
-    total = butterfly(k, reduction, total, LANES)
+    total = butterfly(k, reduction, total, WARP_LANES)
     by_warp = k.shared("f32", THREADS // WARP)
     with k.when(k.laneid == 0):
         (by_warp + (k.tid.x >> 5)).store(total)
@@ -120,8 +120,13 @@ def _over_units(
     k: Builder, p: Any, partials: Any, element: Any, first: Any, step: int, what: ReductionStep
 ) -> Any:
     """The partial results of an element, from unit ``first`` on in steps."""
-    total = k.var("f32", IDENTITY[what.reduction])
-    for unit in k.range(first, p.units, step, unroll=False):
-        index = unit.to("u64") * p.elements.to("u64") + element.to("u64")
-        total.set(combine(k, what.reduction, total, (partials + index)[0]))
+    nothing = IDENTITY[what.reduction]
+    total = k.var("f32", nothing)
+    for unit in k.range(first, p.units, step * LOADS_IN_FLIGHT, unroll=False):
+        units = [unit + i * step for i in range(LOADS_IN_FLIGHT)]
+        nearest = [k.min(x, p.units - 1).to("u64") for x in units]
+        loaded = [(partials + (x * p.elements.to("u64") + element.to("u64")))[0] for x in nearest]
+        for x, value in zip(units, loaded, strict=True):
+            value = k.select(x < p.units, value, nothing)
+            total.set(combine(k, what.reduction, total, value))
     return total

@@ -3,7 +3,8 @@
 A kernel combines the elements of a unit, a few rows by a few columns of D, and stores one partial
 result per unit and element of the output: every address is written once, in no particular order.
 The reduction kernel (``reduction_kernel``) then combines the units in order, so the result does not
-depend on timing. A partial is ``partials[unit][element]``, f32.
+depend on timing. A partial is ``partials[unit][element]``, f32. Maxima over all rows and columns
+have none (``atomic_maxima``).
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def _regions(problem: Problem, rows: int, columns: int) -> Iterator[ReductionReg
     extents = {"b": problem.batch, "m": problem.m, "n": problem.d_columns}
     blocks = {"b": extents["b"], "m": -(-extents["m"] // rows), "n": -(-extents["n"] // columns)}
     offset = 0
-    numbers = [i for i, o in enumerate(problem.epilogue.graph.outputs) if o.reduced]
-    reductions = problem.epilogue.named_reductions()
-    for number, (name, output) in zip(numbers, reductions, strict=True):
+    for name, number, output in problem.epilogue.partial_reductions:
         kept = "".join(d for d in DIMENSIONS if d not in output.reduced)
         elements = prod(extents[d] for d in kept)
         units = prod(blocks[d] for d in output.reduced)

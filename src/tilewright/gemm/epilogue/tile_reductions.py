@@ -14,10 +14,11 @@ from ...builder import Builder
 from ..kernel_scalars import global_pointer
 from .bound_epilogue import BoundEpilogue
 from .graph import EpilogueOutput
-from .operand_loads import TileElements
+from .operand_loads import Offset, TileElements
 from .reductions import DIMENSIONS
 
 IDENTITY = {"max": float("-inf"), "sum": 0.0}
+WARP_LANES = (16, 8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -47,48 +48,52 @@ def butterfly(k: Builder, reduction: str, value: Any, lanes: Sequence[int]) -> A
 
 
 class TileReductions:
-    """The reductions of an epilogue within a kernel. ``parameters`` has ``partials``, the address
-    of the workspace, and for each reduction ``x{i}_offset``; ``limits``: M and N.
+    """The partial results of reductions within a kernel. ``parameters`` has ``partials``, the
+    address of the workspace, and for each reduction ``x{i}_offset``; ``limits``: M and N.
+
+    ``add`` the elements of a unit, a few at a time, then ``store``.
     """
 
     def __init__(
         self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any]
     ) -> None:
-        self.k, self.bound, self.parameters, self.limits = k, bound, parameters, limits
+        self.k, self.parameters, self.limits = k, parameters, limits
+        self.outputs = bound.partial_reductions
+        self._totals: list[dict[Offset, Any]] = [{} for _ in self.outputs]
 
-    def store(
-        self, values: Sequence[Sequence[Any]], elements: TileElements, unit: ReductionUnit
-    ) -> None:
-        """Store the partial results of a unit. ``values``: for each output of the graph, those of
-        this thread's elements. All lanes of the warp take part.
-        """
-        outputs = enumerate(self.bound.graph.outputs)
-        numbers = [number for number, output in outputs if output.reduced]
-        for number, (name, output) in zip(numbers, self.bound.named_reductions(), strict=True):
-            self._store_one(name, output, values[number], elements, unit)
+    def add(self, values: Sequence[Sequence[Any]], elements: TileElements) -> None:
+        """Combine elements of this thread. ``values``: for each output of the graph."""
+        k = self.k
+        for (_, number, output), totals in zip(self.outputs, self._totals, strict=True):
+            m, n = _dimensions(output)
+            for (dr, dc), value in zip(elements.offsets, values[number], strict=True):
+                inside = elements.row + dr < self.limits[0]
+                inside = inside & (elements.column + dc < self.limits[1])
+                value = k.select(inside, value, IDENTITY[output.reduction])
+                key = dr * m, dc * n
+                known = totals.get(key)
+                totals[key] = value if known is None else combine(k, output.reduction, known, value)
+
+    def store(self, elements: TileElements, unit: ReductionUnit) -> None:
+        """Store the partial results of a unit. All lanes of the warp take part."""
+        for (name, _, output), totals in zip(self.outputs, self._totals, strict=True):
+            self._store_one(name, output, totals, elements, unit)
+            totals.clear()
 
     def _store_one(
         self,
         name: str,
         output: EpilogueOutput,
-        values: Sequence[Any],
+        totals: dict[Offset, Any],
         elements: TileElements,
         unit: ReductionUnit,
     ) -> None:
-        k, reduction = self.k, output.reduction
-        m, n = "m" not in output.reduced, "n" not in output.reduced  # the output's dimensions
+        k, (m, n) = self.k, _dimensions(output)
         lanes = unit.row_lanes * (not m) + unit.column_lanes * (not n)
         writes = (k.laneid & sum(lanes)) == 0
         writes = writes & (unit.row < self.limits[0]) & (unit.column < self.limits[1])
-        groups: dict[tuple[int, int], Any] = {}
-        for (dr, dc), value in zip(elements.offsets, values, strict=True):
-            inside = elements.row + dr < self.limits[0]
-            inside = inside & (elements.column + dc < self.limits[1])
-            value = k.select(inside, value, IDENTITY[reduction])
-            key = dr * m, dc * n
-            groups[key] = combine(k, reduction, groups[key], value) if key in groups else value
-        for (dr, dc), value in groups.items():
-            total = butterfly(k, reduction, value, lanes)
+        for (dr, dc), value in totals.items():
+            total = butterfly(k, output.reduction, value, lanes)
             row, column = elements.row + dr, elements.column + dc
             exists = writes
             if m:
@@ -118,6 +123,11 @@ class TileReductions:
         count = getattr(p, f"{name}_elements")
         base = global_pointer(k, p.partials + getattr(p, f"{name}_offset")).cast("f32")
         return base + (number * count + element)
+
+
+def _dimensions(output: EpilogueOutput) -> tuple[bool, bool]:
+    """Whether the output has rows and columns."""
+    return "m" not in output.reduced, "n" not in output.reduced
 
 
 def _linear(k: Builder, terms: list[tuple[Any, Any]]) -> Any:

@@ -110,9 +110,10 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
             (config.swap != 0) | (config.split > 1) | (config.cluster[0] > 2),
             lambda: ": two matrices B exclude swap, split-K and clusters of more than 2 CTAs in M",
         )
-    reduces = bool(problem.epilogue.graph.reductions)
+    partial = bool(problem.epilogue.partial_reductions)
     yield _Rule(
-        reduces & (config.split > 1), lambda: ": split-K excludes reductions in the epilogue"
+        partial & (config.split > 1),
+        lambda: ": split-K excludes sums, and maxima per row or column, in the epilogue",
     )
     sizes = problem.epilogue.output_bytes
     width, least = config.graph_epilogue_width(problem), STORE_BYTES // min(sizes)

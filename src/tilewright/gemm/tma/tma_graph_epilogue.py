@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ...builder import Builder, fragment_registers
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
+from ..epilogue.atomic_maxima import AtomicMaxima
 from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
@@ -86,9 +87,15 @@ class TmaGraphEpilogue(TmaEpilogue):
             self.outputs.append(StoredOutput(i, tile, tensor, buffers))
             shared = shared + tile.buffers * pitch
         self.offsets = self._offsets()
-        self.reductions = None
-        if operands.bound.graph.reductions:
-            self.reductions = TileReductions(k, operands.bound, operands.parameters, limits)
+        reduced = k, operands.bound, operands.parameters, limits
+        self.reductions = TileReductions(*reduced)
+        self.maxima = AtomicMaxima(*reduced, by_rows=not config.swap)
+
+    def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
+        """Store the outputs of 64-row blocks, and combine their maxima."""
+        self.maxima.begin()
+        super().run(acc, row, column, batch)
+        self.maxima.store(batch)
 
     def _epilogue_tile(
         self, acc: list[list[Any]], number: int, row: Any, column: Any, batch: Any
@@ -112,9 +119,9 @@ class TmaGraphEpilogue(TmaEpilogue):
         k = self.k
         ((accumulators, at),) = tiles
         elements = self._elements(at)
-        words, values = self._evaluated(accumulators, elements)
-        if self.reductions:
-            self.reductions.store(values, elements, self._unit(at))
+        words = self._evaluated(accumulators, elements)
+        self.reductions.store(elements, self._unit(at))
+        self.maxima.end_lines(elements)
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
         by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
@@ -135,22 +142,19 @@ class TmaGraphEpilogue(TmaEpilogue):
             if not output.tile.by_tma:
                 self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
 
-    def _evaluated(
-        self, accumulators: list[Any], elements: TileElements
-    ) -> tuple[list[list[Any]], list[list[Any]]]:
-        """The stored words of each tensor output, and the values of each output of the graph. A few
-        elements at a time, so that few inputs are in registers beside the accumulators.
+    def _evaluated(self, accumulators: list[Any], elements: TileElements) -> list[list[Any]]:
+        """The stored words of each tensor output; adds the elements to the reductions. A few
+        elements at a time, so that few values are in registers beside the accumulators.
         """
         words: list[list[Any]] = [[] for _ in self.outputs]
-        values: list[list[Any]] = [[] for _ in self.operands.bound.graph.outputs]
         for i in range(0, len(accumulators), GROUP):
             part = replace(elements, offsets=elements.offsets[i : i + GROUP])
             group = self.operands.values(accumulators[i : i + GROUP], part)
             for stored, output in zip(words, self.outputs, strict=True):
                 stored += stored_words(self.k, group[output.number], output.tile.type.name)
-            for own, more in zip(values, group, strict=True):
-                own += more
-        return words, values
+            self.reductions.add(group, part)
+            self.maxima.add(group, part)
+        return words
 
     def _stage_words(self, words: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
         fragment = self._fragment(tile)

@@ -20,7 +20,7 @@ def unit_shape(problem: Problem, config: TmaConfig) -> tuple[int, int]:
 
 def regions(problem: Problem, config: TmaConfig) -> tuple[ReductionRegion, ...]:
     """Where the partial results of all reductions are."""
-    if problem.epilogue is None or not problem.epilogue.graph.reductions:
+    if problem.epilogue is None or not problem.epilogue.partial_reductions:
         return ()
     return reduction_regions(problem, *unit_shape(problem, config))
 
