@@ -6,6 +6,7 @@
     tilewright.plan(…)           which kernel a call runs, and why
     @tilewright.epilogue         a function of the accumulator that a product computes, too
     tilewright.gelu(…), …        functions for epilogues, the same of arrays
+    tilewright.quantize(x, …)    8-bit elements with scales; quantize_weight: packed weights
     @tilewright.kernel           a kernel of your own, traced to PTX
     tilewright.load(file)        kernels that ``tilewright build`` serialized
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from . import layout as layout
     from . import mma as mma
     from . import ptx as ptx
+    from . import quantization as quantization
     from . import run as run
     from . import target as target
     from . import view as view
@@ -87,6 +89,10 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .gemm.epilogue.tracing import epilogue as epilogue
     from .layout import Layout as Layout
     from .layout import Swizzle as Swizzle
+    from .quantization import Packed as Packed
+    from .quantization import Scaled as Scaled
+    from .quantization import quantize as quantize
+    from .quantization import quantize_weight as quantize_weight
     from .run import Plan as Plan
     from .run import kernel as kernel
     from .run import linear as linear
@@ -107,12 +113,14 @@ __all__ = [
     "dropout", "random_bits",
     "dgeglu", "dgelu", "dhardsigmoid", "dhardswish", "dleaky_relu", "drelu", "drelu6", "dsigmoid",
     "dsilu", "dsoftplus", "dswiglu", "dtanh",
+    "Scaled", "Packed", "quantize", "quantize_weight",
     "Layout", "Swizzle", "TilewrightError",
-    "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "run", "target", "view",
-    "vm",
+    "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "quantization", "run",
+    "target", "view", "vm",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
+lazy_imports.provide("arrays", lambda: importlib.import_module(".run.arrays.array_view", __name__))
 notebook_display.register_loader(lambda: importlib.import_module(".view", __name__))

@@ -1,0 +1,89 @@
+"""Arrays of any library: shape, format and device, and on the CPU their numbers without a copy.
+
+The array libraries are read through ``run.arrays``, a higher layer, which the package provides
+under the name ``arrays`` (``lazy_imports``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DeviceError, ProblemError
+from ..lazy_imports import provided
+from ..number_conversion import decode
+
+Array = npt.NDArray[Any]
+
+
+class ArrayInfo(NamedTuple):
+    """What is known of an array without reading it. ``device``: ``"cpu"``, ``"cuda:0"``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {sizes(self.shape)}"
+
+
+def sizes(shape: tuple[int, ...]) -> str:
+    """A shape as text: ``4096×128``."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def info(name: str, array: Any) -> ArrayInfo:
+    """Shape, format and device of the argument ``name``.
+
+    Raises ProblemError for a value that is not an array, DtypeError for an unsupported type.
+    """
+    if not hasattr(array, "shape"):
+        raise ProblemError(f"{name} must be an array, got {type(array).__name__}")
+    view = provided("arrays").view(array)
+    return ArrayInfo(tuple(view.shape), view.dtype, view.device)
+
+
+def codes(name: str, array: Any) -> Array:
+    """The array's bits as unsigned integers, in place. Raises DeviceError for one on a GPU."""
+    arrays = provided("arrays")
+    view = arrays.view(array)
+    if view.device != "cpu":
+        raise DeviceError(
+            f"{name} must be on the CPU, got an array on {view.device}", hint=f"{name}.cpu()"
+        )
+    return np.asarray(arrays.bits(view))
+
+
+def numbers(name: str, array: Any) -> Array:
+    """The array's numbers: exact in float32, float64 for formats that exceed it, int64 for
+    integers.
+    """
+    if isinstance(array, np.ndarray) and array.dtype == np.float32:
+        return array
+    given = info(name, array)
+    bits = codes(name, array)
+    if given.dtype == "f32":
+        return np.asarray(bits.view(np.float32))
+    if given.dtype == "f16":
+        return bits.view(np.float16).astype(np.float32)
+    values = decode(given.dtype, bits)
+    if values.dtype.kind == "f" and given.dtype != "f64":
+        return values.astype(np.float32)
+    return values.astype(np.int64) if values.dtype.kind == "u" else values
+
+
+def new_array(like: Any, bits: Array, dtype: str) -> Any:
+    """An array of the library and on the device (CPU) of ``like``, with these bits."""
+    kind = provided("arrays").kind_of(like)
+    result = kind.empty(like, bits.shape, dtype)
+    codes("a result", result)[...] = bits
+    return result if kind.finish is None else kind.finish(like, result)
+
+
+def as_float32(like: Any, values: Array) -> Any:
+    """float32 numbers as an array of the library of ``like``; NumPy's are returned as they are."""
+    if isinstance(like, np.ndarray):
+        return values
+    return new_array(like, np.ascontiguousarray(values).view(np.uint32), "f32")

@@ -1,0 +1,241 @@
+"""``quantize`` and ``quantize_weight``: arrays of f32, f16 or bf16 as ``Scaled`` and ``Packed``.
+
+``rounding`` defines every bit of the results.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import DtypeError, ProblemError
+from ..number_conversion import encode
+from . import rounding, scale_blocks, weight_types
+from .array_access import Array, info, new_array, numbers, sizes
+from .packed import Packed
+from .rounding import F32
+from .scaled import Scaled
+from .weight_types import FORMATS, WeightType, weight_type
+
+INPUT_TYPES = ("f32", "f16", "bf16")
+DATA_TYPES = ("e4m3", "e5m2", "s8")
+WEIGHT_SCALES = ("f32", "f16", "bf16")
+ZEROS = (None, "integer", "float")
+
+
+def quantize(
+    x: Any, dtype: str = "e4m3", block: Any = None, scale: Any = None, *, scale_dtype: str = "f32"
+) -> Scaled:
+    """An array R×C (or a stack) of f32, f16 or bf16 as 8-bit elements with scales.
+
+    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale), "row" (one for each row:
+    per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks at the end
+    are allowed. ``scale``: None computes each scale from the largest magnitude of its block; a
+    number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of computed
+    scales: f32, bf16, or ue8m0 (powers of two). ``rounding`` documents each step.
+
+    >>> quantize(x, "e4m3", (1, 128))
+    Scaled(e4m3 4096×7168, f32 scales per 1×128)
+
+    Raises ProblemError for shapes and blocks that do not fit, DtypeError for other types,
+    DeviceError for arrays on a GPU.
+    """
+    given = _checked_input("x", x, DATA_TYPES, dtype)
+    if scale_dtype not in rounding.SCALE_TYPES:
+        allowed = ", ".join(rounding.SCALE_TYPES)
+        raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
+    size = scale_blocks.block_shape(block, given.shape)
+    values = np.asarray(numbers("x", x), np.float32)
+    if scale is not None:
+        scale_dtype, scales = "f32", _given_scales(scale, given.shape, size)
+        codes = scales.view(np.uint32)
+        data = rounding.element_codes(values, rounding.inverse(scales), size, dtype)
+    else:
+        data, codes = rounding.quantized(values, size, dtype, scale_dtype)
+    arrays = new_array(x, data, dtype), new_array(x, codes, scale_dtype)
+    return Scaled(*arrays, size)
+
+
+def _checked_input(name: str, x: Any, types: tuple[str, ...], dtype: object) -> Any:
+    given = info(name, x)
+    if given.dtype not in INPUT_TYPES:
+        raise DtypeError(f"{name} must be one of {', '.join(INPUT_TYPES)}, got {given.dtype}")
+    if len(given.shape) not in (2, 3) or 0 in given.shape:
+        what = "a matrix or a stack of matrices with elements"
+        raise ProblemError(f"{name} must be {what}, got shape {given.shape}")
+    if dtype not in types:
+        raise DtypeError(f"dtype must be one of {', '.join(types)}, got {dtype!r:.60}")
+    return given
+
+
+def _given_scales(scale: Any, shape: tuple[int, ...], block: scale_blocks.Block) -> F32:
+    expected = scale_blocks.grid_shape(shape, block)
+    values = numbers("scale", scale) if hasattr(scale, "shape") else np.asarray(scale)
+    values = np.array(values, np.float32)
+    if values.size != 1 and prod(values.shape) != prod(expected):
+        raise ProblemError(
+            f"scale must be a number or have shape {sizes(expected)}, got {sizes(values.shape)}"
+        )
+    return np.ascontiguousarray(
+        np.broadcast_to(values.reshape(-1, 1)[:, 0], prod(expected))
+    ).reshape(expected)
+
+
+def smoothing_factors(amax: Any, w: Any, alpha: float = 0.5) -> Any:
+    """SmoothQuant's factors (K): amax^α / (largest |w| of column k)^(1 − α), in f32.
+
+    ``amax`` (K): the largest magnitude of each column of the activations, measured beforehand.
+    ``w`` (N, K): a linear layer's weights. Activations divided by the factors and weights
+    multiplied by them have the same product and smaller outliers; then ``quantize(x / factors,
+    "s8", "row")`` and ``quantize(w * factors, "s8", "row")``. A column without weights or without
+    activations has the factor 1. Raises ProblemError if the sizes differ (Xiao et al. 2023, eq. 4).
+    """
+    activations = np.asarray(numbers("amax", amax), np.float32)
+    weights = np.abs(np.asarray(numbers("w", w), np.float32)).max(axis=0)
+    if activations.shape != weights.shape:
+        raise ProblemError(
+            f"amax must have one element for each column of w, got {sizes(activations.shape)} and "
+            f"w {sizes(info('w', w).shape)}"
+        )
+    powers = activations.astype(float) ** alpha, weights.astype(float) ** (1 - alpha)
+    usable = (powers[0] > 0) & (powers[1] > 0)
+    factors = np.divide(powers[0], powers[1], out=np.ones(weights.shape), where=usable)
+    return new_array(amax, factors.astype(np.float32).view(np.uint32), "f32")
+
+
+# --- weights ------------------------------------------------------------------------------------
+
+
+def quantize_weight(
+    w: Any,
+    type: str = "u4",
+    group: int | None = 128,
+    zeros: str | None = None,
+    *,
+    scale_dtype: str = "f32",
+) -> Packed:
+    """Weights N×K (or a stack) of f32, f16 or bf16, as a linear layer has them, as ``Packed``.
+
+    ``type``: u4, s4, u8, s8, e2m1, e4m3, e5m2, e2m3, e3m2, or a block-scaled format: mxfp8,
+    mxfp8_e5m2, mxfp6, mxfp6_e3m2, mxfp4, nvfp4, which set ``group`` and the scales' type.
+    ``group``: elements of K for each scale; None is all of K. ``zeros`` for u4 and u8: None (the
+    middle, 8 or 128, is 0), "integer" or "float". ``scale_dtype``: f32, f16 or bf16.
+
+    With a the largest magnitude of a group, lo ≤ 0 ≤ hi its ends, q the rounded element:
+
+        s4, floats    s = a / m (m: 7 for s4, the largest number of a float); q = w · (1 / s)
+        u4, u8        s = a / 7 (127); q = w · (1 / s) + 8 (128)
+        integer       s = (hi − lo) / 15 (255); z = round(−lo · (1 / s)); q = w · (1 / s) + z
+        float         lo and hi are the group's own; z = lo; q = (w − z) · (1 / s)
+
+    Steps are f32 operations, rounded to nearest even; s is rounded into its type, and then used;
+    q is rounded to nearest even and clamped. NVFP4 has a global scale, amax / (448 · 6).
+
+    Raises ProblemError for shapes and groups that do not fit, DtypeError for other types.
+    """
+    if type in FORMATS:
+        return _block_scaled(w, type)
+    if type == "nf4":
+        raise DtypeError("nf4 can be read (read_bitsandbytes_nf4) and not quantized to")
+    t = weight_type(type)
+    given = _checked_input("w", w, (t.name,), t.name)
+    if zeros not in ZEROS or (zeros and t.name[0] != "u"):
+        raise ProblemError(
+            f'zeros must be None, or "integer" or "float" for u4 and u8, got {zeros!r}'
+        )
+    if scale_dtype not in WEIGHT_SCALES:
+        allowed = ", ".join(WEIGHT_SCALES)
+        raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
+    groups = _grouped(np.asarray(numbers("w", w), np.float32), group)
+    quantizer = {None: _symmetric, "integer": _integer_zeros, "float": _float_zeros}[zeros]
+    codes, scales, zero = quantizer(groups, t, scale_dtype)
+    data = weight_types.pack_elements(t, codes.reshape(given.shape))
+    found: Any = zero
+    if isinstance(zero, np.ndarray):
+        zero_type = "u8" if zeros == "integer" else scale_dtype
+        found = new_array(w, zero, zero_type)
+    return Packed(
+        new_array(w, data, "u8"), new_array(w, scales, scale_dtype), t.name, groups.shape[-1], found
+    )
+
+
+def _grouped(w: F32, group: int | None) -> F32:
+    """(…, K) → (…, K / group, group)."""
+    depth = w.shape[-1]
+    size = depth if group is None else group
+    if not isinstance(size, int) or size < 1 or depth % size:
+        raise ProblemError(f"group must divide K = {depth}, got {group!r}", hint="pad K with zeros")
+    return w.reshape(*w.shape[:-1], depth // size, size)
+
+
+Quantized = tuple[Array, Array, Any]  # element codes, bits of the scales, zero points
+
+
+def _rounded_scale(scale: F32, scale_type: str) -> tuple[Array, F32]:
+    """The bits of scales, not below 2⁻¹²⁶ (2⁻¹⁴ for f16), and their inverses."""
+    least = 2.0**-14 if scale_type == "f16" else rounding.SMALLEST_SCALE
+    bits = encode(scale_type, np.maximum(scale, np.float32(least)), satfinite=True)
+    return bits, rounding.inverse(rounding.decoded_scales(bits, scale_type))[..., None]
+
+
+def _symmetric(groups: F32, t: WeightType, scale_type: str) -> Quantized:
+    amax = rounding.block_amax(groups, (1, groups.shape[-1]))[..., 0]
+    unsigned = t.name[0] == "u"
+    middle = 1 << (t.bits - 1) if unsigned else 0
+    highest = np.float32(middle - 1 if unsigned else t.range[1])
+    bits, inverse = _rounded_scale(amax / highest, scale_type)
+    if not t.zeros:
+        return encode(t.name, groups * inverse, satfinite=True), bits, None
+    return _clamped(np.rint(groups * inverse) + middle, t), bits, middle or None
+
+
+def _integer_zeros(groups: F32, t: WeightType, scale_type: str) -> Quantized:
+    low, high = _ends(groups)
+    low, high = np.minimum(low, 0), np.maximum(high, 0)
+    steps = np.float32(t.range[1])
+    bits, inverse = _rounded_scale((high - low) / steps, scale_type)
+    zero = np.clip(np.rint(-low * inverse[..., 0]), 0, steps)
+    return _clamped(np.rint(groups * inverse) + zero[..., None], t), bits, zero.astype(np.uint8)
+
+
+def _float_zeros(groups: F32, t: WeightType, scale_type: str) -> Quantized:
+    low, high = _ends(groups)
+    bits, inverse = _rounded_scale((high - low) / np.float32(t.range[1]), scale_type)
+    zero_bits = encode(scale_type, low, satfinite=True)
+    zero = rounding.decoded_scales(zero_bits, scale_type)
+    return _clamped(np.rint((groups - zero[..., None]) * inverse), t), bits, zero_bits
+
+
+def _ends(groups: F32) -> tuple[F32, F32]:
+    """The lowest and the highest element of each group; NaNs count as 0, infinities as finite."""
+    finite = np.nan_to_num(groups)
+    return finite.min(axis=-1), finite.max(axis=-1)
+
+
+def _clamped(values: Array, t: WeightType) -> Array:
+    return encode(t.name, np.nan_to_num(values).astype(np.float64), satfinite=True)
+
+
+def _block_scaled(w: Any, name: str) -> Packed:
+    """MX formats and NVFP4."""
+    row = FORMATS[name]
+    t = weight_type(row.element)
+    given = _checked_input("w", w, (name,), name)
+    groups = _grouped(np.asarray(numbers("w", w), np.float32), row.group)
+    amax = rounding.block_amax(groups, (1, row.group))[..., 0]
+    if row.scale == "ue8m0":
+        bits, factor = rounding.scale_codes(rounding.scale_of_amax(amax, t.name), "ue8m0"), None
+        scale = rounding.decoded_scales(bits, "ue8m0")
+    else:
+        most = amax.max() / (rounding.largest(row.scale) * rounding.largest(t.name))
+        factor = np.maximum(np.float32(most), rounding.SMALLEST_SCALE)
+        ratio = amax / rounding.largest(t.name) * rounding.inverse(factor)
+        bits = np.maximum(encode(row.scale, ratio, satfinite=True), np.uint8(1))  # not 0
+        scale = rounding.decoded_scales(bits, row.scale) * factor
+    codes = encode(t.name, groups * rounding.inverse(scale)[..., None], satfinite=True)
+    data = weight_types.pack_elements(t, codes.reshape(given.shape))
+    arrays = new_array(w, data, "u8"), new_array(w, bits, row.scale)
+    one = None if factor is None else new_array(w, np.array(factor)[None].view(np.uint32), "f32")
+    return Packed(*arrays, row.element, row.group, global_scale=one)

@@ -1,0 +1,81 @@
+"""Quantizing in NumPy: the definition of the scales and of the elements, to the bit.
+
+All steps are f32 operations that a kernel has, rounded to nearest even unless stated:
+
+    amax     the largest |x| of a block; a NaN is ignored, an infinity counts as 3.4028235e38
+    scale    max(amax / m, 2⁻¹²⁶), with m the format's largest number: 448 for e4m3, 127 for s8
+             bf16 scales: rounded to nearest even
+             ue8m0 scales: rounded up to a power of two, so that no element saturates
+    inverse  1 / scale
+    element  x · inverse, rounded to nearest even into the format; beyond the largest number it
+             saturates, as an infinity does; a NaN is the format's NaN, and 0 for integers
+
+A block of zeros has the scale 2⁻¹²⁶ and elements 0. A given scale is used as it is: 0 has the
+inverse infinity, so that 0 becomes NaN (0 for integers) and all else saturates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..number_conversion import decode, encode
+from .array_access import Array
+from .scale_blocks import Block, expand, reduce_blocks
+from .weight_types import weight_type
+
+F32 = npt.NDArray[np.float32]
+LARGEST_F32 = np.float32(np.finfo(np.float32).max)
+SMALLEST_SCALE = np.float32(2.0**-126)
+SCALE_TYPES = ("f32", "bf16", "ue8m0")
+UE8M0_ONE_LESS = 0x7FFFFF  # added to the bits of an f32, it rounds the exponent up
+
+
+def largest(type_: str) -> np.float32:
+    """The number that amax is mapped to: the format's largest, 127 for s8."""
+    return np.float32(weight_type(type_).range[1])
+
+
+def block_amax(x: F32, block: Block) -> F32:
+    """The largest finite magnitude of each block, as defined above. (…, R, C) → a scale grid."""
+    magnitude = np.minimum(np.abs(np.where(np.isnan(x), np.float32(0), x)), LARGEST_F32)
+    return np.asarray(reduce_blocks(magnitude, block), np.float32)
+
+
+def scale_of_amax(amax: F32, type_: str) -> F32:
+    """max(amax / m, 2⁻¹²⁶) in f32."""
+    return np.asarray(np.maximum(amax / largest(type_), SMALLEST_SCALE), np.float32)
+
+
+def scale_codes(scale: F32, scale_type: str) -> Array:
+    """The bits of positive, normal scales in their format."""
+    bits = np.ascontiguousarray(scale).view(np.uint32).reshape(scale.shape)
+    if scale_type == "f32":
+        return bits
+    if scale_type == "ue8m0":
+        return ((bits + np.uint32(UE8M0_ONE_LESS)) >> np.uint32(23)).astype(np.uint8)
+    return encode(scale_type, scale)
+
+
+def inverse(scale: F32) -> F32:
+    """1 / scale in f32."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.float32(1) / scale, np.float32)
+
+
+def element_codes(x: F32, inverses: F32, block: Block, type_: str) -> Array:
+    """The bits of the elements, from a grid of inverse scales."""
+    with np.errstate(all="ignore"):
+        scaled = x * expand(inverses, x.shape, block)
+    return encode(type_, scaled, satfinite=True)
+
+
+def decoded_scales(bits: Array, scale_type: str) -> F32:
+    """Scales in f32, exactly."""
+    return decode(scale_type, bits).astype(np.float32)
+
+
+def quantized(x: F32, block: Block, type_: str, scale_type: str) -> tuple[Array, Array]:
+    """The bits of the elements and of the scales of a matrix."""
+    codes = scale_codes(scale_of_amax(block_amax(x, block), type_), scale_type)
+    return element_codes(x, inverse(decoded_scales(codes, scale_type)), block, type_), codes

@@ -1,0 +1,183 @@
+"""``Scaled``: a matrix of 8-bit elements and the scales of its blocks, as one value.
+
+    element (i, j)  =  data[i, j] · scales[i / rows, j / columns]
+
+The arrays may be of any library, with any strides; they are kept as they are, without copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import DeviceError, DtypeError, ProblemError
+from . import scale_blocks
+from .array_access import as_float32, codes, info, new_array, numbers, sizes
+from .scale_blocks import Block
+
+DATA_TYPES = ("e4m3", "e5m2", "s8", "u8")
+SCALE_TYPES = ("f32", "bf16", "ue8m0")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaled:
+    """A matrix R×C, or a stack of matrices, of 8-bit elements with scales.
+
+    ``data``: e4m3, e5m2, s8 or u8. ``scales``: f32, bf16 or ue8m0 (powers of two), one for each
+    block, an array of ⌈R / rows⌉ × ⌈C / columns⌉ (of one element for a whole tensor; one dimension
+    suffices for rows or columns). ``block``: "tensor", "row" (or "token"), "column", a group size
+    along the last axis, or (rows, columns); None takes it from the scales' shape. Afterwards
+    ``block`` is (rows, columns).
+
+    Scales may be anything: zero, negative, an infinity, NaN. The result is what the arithmetic of
+    ``dequantize`` gives.
+
+    >>> Scaled(data, scales, block=(1, 128))
+    Scaled(e4m3 4096×7168, f32 scales per 1×128)
+
+    Raises ProblemError for shapes that do not fit, DtypeError for other types, DeviceError for
+    arrays on different devices.
+    """
+
+    data: Any
+    scales: Any
+    block: Any = None
+
+    def __post_init__(self) -> None:
+        data, scales = info("data", self.data), info("scales", self.scales)
+        _check_type("data", data.dtype, DATA_TYPES)
+        _check_type("scales", scales.dtype, SCALE_TYPES)
+        if len(data.shape) not in (2, 3):
+            raise ProblemError(f"data must be 2-D, or 3-D for a stack, got shape {data.shape}")
+        if scales.device != data.device:
+            raise DeviceError(
+                f"scales must be on {data.device}, where data is, got {scales.device}"
+            )
+        block = self._block(data.shape, scales.shape)
+        object.__setattr__(self, "block", block)
+        expected = scale_blocks.grid_shape(data.shape, block)
+        if prod(scales.shape) == 1 == prod(expected) or scales.shape == expected:
+            return
+        per_row_or_column = len(scales.shape) == 1 and 1 in expected[-2:]
+        if not per_row_or_column or prod(scales.shape) != prod(expected):
+            raise ProblemError(
+                f"scales must have shape {sizes(expected)} for data of {sizes(data.shape)} in "
+                f"blocks of {sizes(block)}, got {sizes(scales.shape)}"
+            )
+        object.__setattr__(self, "scales", self.scales.reshape(expected))
+
+    def _block(self, data: tuple[int, ...], scales: tuple[int, ...]) -> Block:
+        if self.block is not None:
+            return scale_blocks.block_shape(self.block, data)
+        if prod(scales) == 1:
+            return scale_blocks.block_shape("tensor", data)
+        return scale_blocks.inferred_block(data, scales)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of ``data``."""
+        return tuple(self.data.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of ``data``."""
+        return len(self.shape)
+
+    @property
+    def type(self) -> str:
+        """The format of the elements: ``"e4m3"``."""
+        return info("data", self.data).dtype
+
+    @property
+    def granularity(self) -> str:
+        """What a scale applies to: ``tensor``, ``row``, ``column`` or a block, ``1×128``."""
+        return scale_blocks.block_text(self.block, self.shape)
+
+    @property
+    def T(self) -> Scaled:
+        """The transposed matrix (or matrices), of the same memory."""
+        scales = self.scales
+        if len(scales.shape) >= 2:
+            scales = scales.swapaxes(-1, -2)
+        return Scaled(self.data.swapaxes(-1, -2), scales, self.block[::-1])
+
+    def reshape(self, *shape: Any) -> Scaled:
+        """The same value if ``shape`` is its shape. Raises ProblemError otherwise: blocks would
+        change.
+        """
+        requested = tuple(shape[0]) if len(shape) == 1 and np.ndim(shape[0]) else shape
+        if requested != self.shape:
+            raise ProblemError(
+                f"a Scaled must keep its shape {sizes(self.shape)}, got {sizes(requested)}",
+                hint="reshape the array before it is quantized",
+            )
+        return self
+
+    def __repr__(self) -> str:
+        data, scales = info("data", self.data), info("scales", self.scales)
+        where = "" if data.device == "cpu" else f" on {data.device}"
+        unit = self.granularity
+        per = f"{scales.dtype} scale{'' if unit == 'tensor' else 's'} per {unit}"
+        return f"Scaled({data}, {per}){where}"
+
+    def dequantize(self) -> Any:
+        """The matrix in f32, an array of the library of ``data``.
+
+        An element is f32(data) · f32(scale), two exact conversions and one product rounded to
+        nearest even. Raises DeviceError for arrays on a GPU.
+        """
+        values = numbers("data", self.data).astype(np.float32)
+        scales = numbers("scales", self.scales).astype(np.float32)
+        with np.errstate(all="ignore"):
+            product = values * scale_blocks.expand(scales, self.shape, self.block)
+        return as_float32(self.data, product)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """NumPy arrays of integers and text, for ``numpy.savez`` and the like: the bits of ``data``
+        and ``scales``, their formats, and the block. Raises DeviceError for arrays on a GPU.
+        """
+        return {
+            "data": codes("data", self.data),
+            "scales": codes("scales", self.scales),
+            "types": np.array([self.type, info("scales", self.scales).dtype]),
+            "block": np.array(self.block),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], like: Any = None) -> Scaled:
+        """The inverse of ``to_arrays``: NumPy arrays in the same memory, or copies in the library
+        of the array ``like``. Raises ProblemError if an array is missing.
+        """
+        given = required(arrays, ("data", "scales", "types", "block"))
+        data, scales = (
+            typed(given[name], str(type_), like)
+            for name, type_ in zip(("data", "scales"), given["types"], strict=True)
+        )
+        return cls(data, scales, tuple(int(size) for size in given["block"]))
+
+
+def _check_type(name: str, dtype: str, allowed: tuple[str, ...]) -> None:
+    if dtype not in allowed:
+        raise DtypeError(f"{name} must be one of {', '.join(allowed)}, got {dtype}")
+
+
+def required(arrays: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]:
+    """``arrays`` if it has these names. Raises ProblemError for a missing one."""
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise ProblemError(f"the arrays must include {missing[0]}, got {', '.join(arrays)}")
+    return arrays
+
+
+def typed(bits: Any, dtype: str, like: Any = None) -> Any:
+    """Bits as an array of the format: NumPy's in the same memory, or a copy in the library of
+    ``like``.
+    """
+    if like is not None and not isinstance(like, np.ndarray):
+        return new_array(like, np.asarray(bits), dtype)
+    return np.asarray(bits).view(dtypes.dtype(dtype).numpy)

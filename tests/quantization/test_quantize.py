@@ -1,0 +1,189 @@
+"""``quantize`` and ``quantize_weight``: each element by its definition, laws, hostile input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from rows import every_row
+from tilewright.errors import DtypeError, ProblemError, TilewrightError
+from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
+
+RNG = np.random.default_rng(11)
+X = (RNG.standard_normal((150, 300)) * 2.0 ** RNG.integers(-6, 7, (150, 1))).astype(np.float32)
+LARGEST = {"e4m3": 448, "e5m2": 57344, "s8": 127}
+NUMPY = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+BLOCKS: list[Any] = [None, "row", "column", (1, 128), (128, 128)]
+
+
+def blocks(x: np.ndarray[Any, Any], rows: int, columns: int) -> Any:
+    for i in range(0, x.shape[0], rows):
+        for j in range(0, x.shape[1], columns):
+            yield i // rows, j // columns, x[i : i + rows, j : j + columns]
+
+
+def rounded(x: np.ndarray[Any, Any], type_: str) -> np.ndarray[Any, Any]:
+    """By ml_dtypes' casts, which round to nearest even and do not saturate."""
+    if type_ == "s8":
+        return np.clip(np.rint(x), -128, 127).astype(np.int8)
+    return np.clip(x, -LARGEST[type_], LARGEST[type_]).astype(NUMPY[type_])
+
+
+@every_row("block", BLOCKS, ids=str)
+@every_row("type_", ["e4m3", "e5m2", "s8"])
+@every_row("scale_type", ["f32", "bf16", "ue8m0"])
+def test_quantize_is_its_definition(type_: str, block: Any, scale_type: str) -> None:
+    found = quantize(X, type_, block, scale_dtype=scale_type)
+    values = found.data.view(np.uint8)
+    for i, j, part in blocks(X, *found.block):
+        scale = np.float32(np.abs(part).max() / np.float32(LARGEST[type_]))
+        if scale_type == "bf16":
+            scale = np.float32(scale.astype(ml_dtypes.bfloat16))
+        if scale_type == "ue8m0":
+            scale = np.float32(2.0 ** np.ceil(np.log2(float(scale))))
+        grid = np.atleast_2d(found.scales)
+        assert np.float32(grid[i, j]) == scale
+        expected = rounded(part * (np.float32(1) / scale), type_)
+        at = slice(i * found.block[0], i * found.block[0] + part.shape[0])
+        columns = slice(j * found.block[1], j * found.block[1] + part.shape[1])
+        assert np.array_equal(values[at, columns], expected.view(np.uint8))
+
+
+@every_row("type_ steps", [("e4m3", 2.0**-4), ("e5m2", 2.0**-3), ("s8", None)])
+def test_the_error_is_half_a_unit(type_: str, steps: Any) -> None:
+    found = quantize(X, type_, "row")
+    error = np.abs(found.dequantize() - X)
+    amax = np.abs(X).max(axis=1, keepdims=True)
+    unit = amax / 254 if steps is None else np.maximum(np.abs(X) * steps, amax * 2.0**-14)
+    assert np.all(error <= unit * 1.001)
+
+
+def test_zeros_nans_and_infinities() -> None:
+    x = np.zeros((4, 128), np.float32)
+    x[1, :3] = 1, np.nan, -2
+    x[2, :3] = 1, np.inf, -np.inf
+    x[3, :2] = 1e-45, -0.0
+    found = quantize(x, "e4m3", "row")
+    tiny, huge = np.float32(2.0**-126), np.finfo(np.float32).max / np.float32(448)
+    assert found.scales[:, 0].tolist() == [tiny, np.float32(2) / np.float32(448), huge, tiny]
+    codes = found.data.view(np.uint8)
+    assert not codes[0].any()
+    assert codes[1, :4].tolist() == [0x76, 0x7F, 0xFE, 0]  # 224, NaN, −448
+    assert codes[2, :4].tolist() == [0, 0x7E, 0xFE, 0]
+    assert codes[3, :3].tolist() == [0, 0x80, 0]
+    integers = quantize(x, "s8", "row").data
+    assert integers[1, :3].tolist() == [64, 0, -127] and integers[2, :3].tolist() == [0, 127, -128]
+
+
+def test_given_scales() -> None:
+    scales = np.array([0.5, 2, 0, np.nan], np.float32)
+    x = np.array([[1, 300], [1, 1e9], [0, 1], [1, 2]], np.float32)
+    found = quantize(x, "e4m3", "row", scale=scales)
+    assert found.data.astype(np.float32)[:2].tolist() == [[2, 448], [0.5, 448]]
+    assert found.data.view(np.uint8)[2:].tolist() == [[0x7F, 0x7E], [0x7F, 0x7F]]
+    assert quantize(x, "s8", scale=2.0).data.tolist() == [[0, 127], [0, 127], [0, 0], [0, 1]]
+
+
+def test_power_of_two_scales_never_saturate() -> None:
+    for amax in (447.9, 448.0, 448.1, 1e-38, 3e38):
+        found = quantize(np.array([[amax, -amax]], np.float32), scale_dtype="ue8m0")
+        assert abs(found.dequantize()[0, 0] - amax) <= amax / 15
+
+
+@every_row("type_", [np.float16, ml_dtypes.bfloat16])
+def test_16_bit_inputs_are_exact(type_: Any) -> None:
+    x = X[:8].astype(type_)
+    one, other = quantize(x, "e4m3", "row"), quantize(x.astype(np.float32), "e4m3", "row")
+    assert np.array_equal(one.data.view(np.uint8), other.data.view(np.uint8))
+    assert np.array_equal(one.scales, other.scales)
+
+
+WRONG: list[tuple[Any, type[TilewrightError], str]] = [
+    (lambda: quantize(X, "u8"), DtypeError, "dtype must be one of e4m3, e5m2, s8, got 'u8'"),
+    (lambda: quantize(X.astype(float)), DtypeError, "x must be one of f32, f16, bf16, got f64"),
+    (lambda: quantize(X[0]), ProblemError, "must be a matrix or a stack of matrices with elements"),
+    (lambda: quantize(X, block=(0, 1)), ProblemError, "block must be"),
+    (lambda: quantize(X, block="row", scale=X[0, :7]), ProblemError, "or have shape 150×1, got 7"),
+    (lambda: quantize(X, scale_dtype="f16"), DtypeError, "scale_dtype must be one of f32, bf16"),
+    (lambda: quantize_weight(X, "u4", 128), ProblemError, "group must divide K = 300, got 128"),
+    (lambda: quantize_weight(X, "u4", 100, "none"), ProblemError, "zeros must be None, or"),
+    (lambda: quantize_weight(X, "s4", 100, "integer"), ProblemError, "for u4 and u8"),
+    (lambda: quantize_weight(X, "nf4"), DtypeError, "nf4 can be read"),
+    (lambda: quantize_weight(X, "u3"), DtypeError, "the type of weights must be one of u4, s4"),
+    (lambda: quantize_weight(X[:, :9], "u4", 9), ProblemError, "K must be a multiple of 2 for u4"),
+    (lambda: smoothing_factors(X[0, :4], X), ProblemError, "one element for each column of w"),
+]
+
+
+@every_row("call error text", WRONG)
+def test_wrong_calls(call: Any, error: type[TilewrightError], text: str) -> None:
+    with pytest.raises(error) as raised:
+        call()
+    assert text in str(raised.value)
+
+
+# --- weights ------------------------------------------------------------------------------------
+
+W = RNG.standard_normal((24, 256)).astype(np.float32)
+
+
+@every_row("group", [32, 64, 128, None])
+@every_row("type_ zeros", [
+    ("u4", None), ("s4", None), ("u4", "integer"), ("u4", "float"),
+    ("u8", None), ("s8", None), ("u8", "integer"), ("u8", "float"),
+])  # fmt: skip
+def test_integer_weights_are_within_half_a_step(type_: str, zeros: Any, group: Any) -> None:
+    packed = quantize_weight(W, type_, group, zeros)
+    assert packed.group == (group or 256) and packed.shape == W.shape
+    error = np.abs(packed.dequantize() - W)
+    step = np.repeat(packed.scales, packed.group, -1)
+    assert np.all(error <= step * (1.0 if zeros == "integer" else 0.501))
+
+
+@every_row("name error", [
+    ("e2m1", 0.26), ("e4m3", 0.0626), ("e5m2", 0.126), ("mxfp8", 0.0626), ("mxfp6", 0.0626),
+    ("mxfp6_e3m2", 0.126), ("mxfp4", 0.26), ("nvfp4", 0.29),
+])  # fmt: skip
+def test_float_weights_are_within_half_a_unit(name: str, error: float) -> None:
+    """Relative to the element, or to the step of the smallest numbers."""
+    packed = quantize_weight(W, name, 32)
+    found = packed.dequantize()
+    scale = np.repeat(packed.scales.astype(np.float32), packed.group, -1)
+    if packed.global_scale is not None:
+        scale = scale * packed.global_scale
+    assert np.all(np.abs(found - W) <= np.maximum(np.abs(W) * error, scale * 0.251))
+    assert (packed.format or packed.type) == name
+
+
+def test_exact_weights_come_back() -> None:
+    """A group of −7 … 7 times a power of two is represented exactly, whatever the type."""
+    q = RNG.integers(-7, 8, (16, 64))
+    q[:, 0], q[:, 32] = 7, -7
+    w = (q * 0.25).astype(np.float32)
+    for type_ in ("s4", "u4"):
+        assert np.array_equal(quantize_weight(w, type_, 32).dequantize(), w)
+
+
+def test_smoothing_keeps_the_product() -> None:
+    x = (RNG.standard_normal((32, 64)) * np.where(np.arange(64) % 16, 1, 60)).astype(np.float32)
+    w = RNG.standard_normal((48, 64)).astype(np.float32)
+    w[:, 5] = 0
+    factors = smoothing_factors(np.abs(x).max(axis=0), w)
+    assert factors[5] == 1 and factors.dtype == np.float32
+    product = x.astype(float) @ w.T
+
+    def error(x: Any, w: Any) -> float:
+        a, b = quantize(x, "s8", "row"), quantize(w, "s8", "row")
+        found = a.dequantize().astype(float) @ b.dequantize().T
+        return float(np.abs(found - product).max())
+
+    assert error(x / factors, w * factors) < error(x, w) / 2
+
+
+def test_public_names() -> None:
+    assert tilewright.quantize is quantize and tilewright.quantize_weight is quantize_weight
+    assert tilewright.Scaled is Scaled and tilewright.Packed is Packed
