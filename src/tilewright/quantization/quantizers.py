@@ -1,6 +1,6 @@
 """``quantize`` and ``quantize_weight``: arrays of f32, f16 or bf16 as ``Scaled`` and ``Packed``.
 
-``rounding`` defines every bit of the results.
+``quantization_reference`` defines every bit of the results.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import numpy as np
 
 from ..errors import DtypeError, ProblemError
 from ..number_conversion import encode
-from . import rounding, scale_blocks, weight_types
+from . import quantization_reference as reference
+from . import scale_blocks, weight_types
 from .array_access import Array, info, new_array, numbers, sizes
 from .packed import Packed
-from .rounding import F32
+from .quantization_reference import F32
 from .scaled import Scaled
 from .weight_types import FORMATS, WeightType, weight_type
 
@@ -34,7 +35,7 @@ def quantize(
     per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks at the end
     are allowed. ``scale``: None computes each scale from the largest magnitude of its block; a
     number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of computed
-    scales: f32, bf16, or ue8m0 (powers of two). ``rounding`` documents each step.
+    scales: f32, bf16, or ue8m0 (powers of two). ``quantization_reference`` documents each step.
 
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
@@ -43,17 +44,17 @@ def quantize(
     DeviceError for arrays on a GPU.
     """
     given = _checked_input("x", x, DATA_TYPES, dtype)
-    if scale_dtype not in rounding.SCALE_TYPES:
-        allowed = ", ".join(rounding.SCALE_TYPES)
+    if scale_dtype not in reference.SCALE_TYPES:
+        allowed = ", ".join(reference.SCALE_TYPES)
         raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
     size = scale_blocks.block_shape(block, given.shape)
     values = np.asarray(numbers("x", x), np.float32)
     if scale is not None:
         scale_dtype, scales = "f32", _given_scales(scale, given.shape, size)
         codes = scales.view(np.uint32)
-        data = rounding.element_codes(values, rounding.inverse(scales), size, dtype)
+        data = reference.element_codes(values, reference.inverse(scales), size, dtype)
     else:
-        data, codes = rounding.quantized(values, size, dtype, scale_dtype)
+        data, codes = reference.quantized(values, size, dtype, scale_dtype)
     arrays = new_array(x, data, dtype), new_array(x, codes, scale_dtype)
     return Scaled(*arrays, size)
 
@@ -175,13 +176,13 @@ Quantized = tuple[Array, Array, Any]  # element codes, bits of the scales, zero 
 
 def _rounded_scale(scale: F32, scale_type: str) -> tuple[Array, F32]:
     """The bits of scales, not below 2⁻¹²⁶ (2⁻¹⁴ for f16), and their inverses."""
-    least = 2.0**-14 if scale_type == "f16" else rounding.SMALLEST_SCALE
+    least = 2.0**-14 if scale_type == "f16" else reference.SMALLEST_SCALE
     bits = encode(scale_type, np.maximum(scale, np.float32(least)), satfinite=True)
-    return bits, rounding.inverse(rounding.decoded_scales(bits, scale_type))[..., None]
+    return bits, reference.inverse(reference.decoded_scales(bits, scale_type))[..., None]
 
 
 def _symmetric(groups: F32, t: WeightType, scale_type: str) -> Quantized:
-    amax = rounding.block_amax(groups, (1, groups.shape[-1]))[..., 0]
+    amax = reference.block_amax(groups, (1, groups.shape[-1]))[..., 0]
     unsigned = t.name[0] == "u"
     middle = 1 << (t.bits - 1) if unsigned else 0
     highest = np.float32(middle - 1 if unsigned else t.range[1])
@@ -204,7 +205,7 @@ def _float_zeros(groups: F32, t: WeightType, scale_type: str) -> Quantized:
     low, high = _ends(groups)
     bits, inverse = _rounded_scale((high - low) / np.float32(t.range[1]), scale_type)
     zero_bits = encode(scale_type, low, satfinite=True)
-    zero = rounding.decoded_scales(zero_bits, scale_type)
+    zero = reference.decoded_scales(zero_bits, scale_type)
     return _clamped(np.rint((groups - zero[..., None]) * inverse), t), bits, zero_bits
 
 
@@ -224,17 +225,17 @@ def _block_scaled(w: Any, name: str) -> Packed:
     t = weight_type(row.element)
     given = _checked_input("w", w, (name,), name)
     groups = _grouped(np.asarray(numbers("w", w), np.float32), row.group)
-    amax = rounding.block_amax(groups, (1, row.group))[..., 0]
+    amax = reference.block_amax(groups, (1, row.group))[..., 0]
     if row.scale == "ue8m0":
-        bits, factor = rounding.scale_codes(rounding.scale_of_amax(amax, t.name), "ue8m0"), None
-        scale = rounding.decoded_scales(bits, "ue8m0")
+        bits, factor = reference.scale_codes(reference.scale_of_amax(amax, t.name), "ue8m0"), None
+        scale = reference.decoded_scales(bits, "ue8m0")
     else:
-        most = amax.max() / (rounding.largest(row.scale) * rounding.largest(t.name))
-        factor = np.maximum(np.float32(most), rounding.SMALLEST_SCALE)
-        ratio = amax / rounding.largest(t.name) * rounding.inverse(factor)
+        most = amax.max() / (reference.largest(row.scale) * reference.largest(t.name))
+        factor = np.maximum(np.float32(most), reference.SMALLEST_SCALE)
+        ratio = amax / reference.largest(t.name) * reference.inverse(factor)
         bits = np.maximum(encode(row.scale, ratio, satfinite=True), np.uint8(1))  # not 0
-        scale = rounding.decoded_scales(bits, row.scale) * factor
-    codes = encode(t.name, groups * rounding.inverse(scale)[..., None], satfinite=True)
+        scale = reference.decoded_scales(bits, row.scale) * factor
+    codes = encode(t.name, groups * reference.inverse(scale)[..., None], satfinite=True)
     data = weight_types.pack_elements(t, codes.reshape(given.shape))
     arrays = new_array(w, data, "u8"), new_array(w, bits, row.scale)
     one = None if factor is None else new_array(w, np.array(factor)[None].view(np.uint32), "f32")
