@@ -55,7 +55,7 @@ def launchers() -> tuple[Callable[..., int], Callable[..., int]]:
     stream = ctypes.c_uint64()
     writes = [(i, block.ctypes.data + 8 * i) for i in range(3)]
     launch = (entry, 1, 2, 3, ctypes.addressof(stream), 0, 0)
-    native = native_launcher(3, MAX_ALIGN, TESTS, writes, [launch], (block, stream))
+    native = native_launcher([(MAX_ALIGN, 0)] * 3, TESTS, writes, [launch], (block, stream))
     view, pack = memoryview(block), struct.Struct("<3Q").pack_into
 
     def start(*given: int) -> int:
@@ -75,14 +75,15 @@ def launchers() -> tuple[Callable[..., int], Callable[..., int]]:
 
 def fast_calls(start: Callable[..., int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The fast call of ``matmul(a, b, out=d)``, generated and as a general Python function."""
-    scales = SimpleNamespace(alpha=FACTORS[0], beta=FACTORS[1], write=lambda *_: False)
+    scales = SimpleNamespace(s0=FACTORS[0], s1=FACTORS[1], write=lambda *_: False)
     fits, address, stream = all_fit, attrgetter("address"), current_stream
-    same_as = {"a": "a", "b": "b", "out": "out"}
+    same_as = {name: name for name in "abd"}
     names: dict[str, Any] = {
         "fits": fits, "address": address, "stream": stream, "scales": scales, "start": start,
         "relaunch": lambda *_: True,
     }  # fmt: skip
-    exec(compile(fast_path._source(same_as, [], False, False), "<fast_call>", "exec"), names)
+    form = fast_path.CallForm("a, b, c, d, s0, s1", (), ("c is None",))
+    exec(compile(fast_path._source(form, same_as, (), ("s0", "s1")), "<fast_call>", "exec"), names)
 
     absent, repeated, distinct, order = (2,), (), (0, 1, 3), (0, 1, 3)  # prepared per signature
 
@@ -96,7 +97,7 @@ def fast_calls(start: Callable[..., int]) -> tuple[Callable[..., Any], Callable[
                 return None
         if not fits(*[arrays[i] for i in distinct]):
             return None
-        if (alpha is not scales.alpha or beta is not scales.beta) and not scales.write(alpha, beta):
+        if (alpha is not scales.s0 or beta is not scales.s1) and not scales.write(alpha, beta):
             return None
         failed = start(*[address(arrays[i]) for i in order], stream())
         return out if not failed else None

@@ -83,10 +83,13 @@ class _Deferred:
         self.__dict__.update(_name=name, _package=package)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name, self._package), name)
+        if name == "_module":
+            self.__dict__["_module"] = module = import_module(self._name, self._package)
+            return module
+        return getattr(self._module, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(import_module(self._name, self._package), name, value)
+        setattr(self._module, name, value)
 
 
 def deferred(name: str, package: str) -> Any:

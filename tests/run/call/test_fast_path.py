@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,9 +11,8 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.resident import KIND, Resident, registered
+from gemm_cases.resident import FAST_KIND, Resident, registered, seen
 from tilewright.errors import ProblemError
-from tilewright.run.arrays.array_view import ArrayView, FastArrayOps
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -23,34 +21,10 @@ TINY = "32x32x32:1x1:2"
 SPLIT = "tma:64x64x64:1:2*2"
 M, N, K = 48, 32, 64
 
-seen: list[Any] = []  # arrays that went the long way
-
-
-def view(array: Resident) -> ArrayView:
-    seen.append(array)
-    return KIND.view(array)
-
-
-def like(array: Any) -> Any:
-    return isinstance(array, Resident) and array.memory._replace(address=0, owner=None)
-
-
-def fast_ops(given: list[Resident]) -> FastArrayOps:
-    known = [like(x) for x in given]
-
-    def fits(*others: Any) -> bool:
-        return len({id(x) for x in others}) == len(known) and [*map(like, others)] == known
-
-    def allocator(shape: Any, dtype: str) -> Any:
-        return lambda: Resident.empty(shape, dtype)
-
-    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, allocator)
-
 
 @pytest.fixture(autouse=True, scope="module")
 def known() -> Iterator[None]:
-    kind = replace(KIND, view=view, fast_ops=fast_ops)
-    with registered(kind):
+    with registered(FAST_KIND):
         yield
 
 
@@ -117,14 +91,14 @@ def test_other_types_take_the_slow_path() -> None:
         assert np.array_equal(d.astype(np.float32), exact(a, b))
 
 
-def test_unaligned_addresses_take_the_slow_path() -> None:
+def test_each_alignment_has_a_fast_path() -> None:
     wide = matrices(3, (M, K + 8))[0]
     (b,) = matrices(4, (K, N))
-    for offset in (0, 0, 3, 8):
+    for offset, known in ((0, False), (0, True), (3, False), (8, True), (3, True)):
         a = Resident.of(wide).cut((M, K), (K + 8, 1), offset)
         d, short = product(a, Resident.of(b), out_dtype="f32")
         assert np.array_equal(d, exact(wide[:, offset : offset + K], b))
-        assert not (short and offset == 3)
+        assert short is known
 
 
 def test_out_that_overlaps_an_input() -> None:
@@ -206,6 +180,16 @@ def test_a_workspace_and_two_kernels() -> None:
         seen.clear()
         d = tilewright.matmul(Resident.of(a), Resident.of(b), out_dtype="f32", config=SPLIT)
         assert np.array_equal(d.numpy(), exact(a, b)) and (not seen) is (number > 0)
+
+
+def test_factors_in_device_memory_are_arrays() -> None:
+    a, b = matrices(12, (M, K), (K, N))
+    x, y = Resident.of(a), Resident.of(b)
+    for number in range(3):
+        alpha = Resident.of(np.array([number + 0.5], np.float32))
+        d, short = product(x, y, alpha=alpha, out_dtype="f32")
+        assert np.array_equal(d, (number + 0.5) * exact(a, b)) and short is (number > 0)
+    assert np.array_equal(product(x, y, alpha=2, out_dtype="f32")[0], 2 * exact(a, b))
 
 
 def test_each_thread_has_its_own_parameter_blocks() -> None:

@@ -48,7 +48,7 @@ class Driver:
 def test_addresses_are_written_and_kernels_launched_in_order() -> None:
     driver = Driver()
     writes = [(1, driver.target(0)), (0, driver.target(1)), (1, driver.target(2))]
-    start = native_launcher(2, 16, [], writes, [driver.entry(10), driver.entry(20)], driver)
+    start = native_launcher([(16, 0)] * 2, [], writes, [driver.entry(10), driver.entry(20)], driver)
     me = threading.get_ident()
     for a, b, stream in ((HIGH, HIGH + 16, 0), (16, 2**63 + 32, 2**48 + 1)):
         driver.calls.clear()
@@ -68,23 +68,35 @@ def test_addresses_are_written_and_kernels_launched_in_order() -> None:
 def test_other_addresses_launch_nothing(wrong: tuple[int, ...]) -> None:
     driver = Driver()
     tests = [(0, 1, -128, 64)]
-    start = native_launcher(2, 16, tests, [(0, driver.target(0))], [driver.entry(10)], driver)
+    start = native_launcher(
+        [(16, 0)] * 2, tests, [(0, driver.target(0))], [driver.entry(10)], driver
+    )
     assert start(*wrong) == NOT_THIS_CALL and not driver.calls and not driver.memory.any()
     assert start(HIGH, HIGH + 128, 0) == start(HIGH, HIGH - 64, 0) == 0
     assert [call[4] for call in driver.calls] == [HIGH, HIGH]
 
 
+def test_each_address_has_an_alignment_of_its_own() -> None:
+    driver = Driver()
+    start = native_launcher([(16, 4), (4, 0)], [], [], [driver.entry(10)], driver)
+    assert start(HIGH + 4, HIGH + 8, 0) == start(HIGH + 20, HIGH + 12, 0) == 0
+    for wrong in ((HIGH, HIGH), (HIGH + 8, HIGH), (HIGH + 4, HIGH + 2)):
+        assert start(*wrong, 0) == NOT_THIS_CALL
+
+
 def test_addresses_that_must_be_the_same() -> None:
     driver = Driver()
     same = [(0, 1, 0, MAX_DISTANCE), (0, 1, -MAX_DISTANCE, 0)]
-    start = native_launcher(2, 16, same, [], [driver.entry(10)], driver)
+    start = native_launcher([(16, 0)] * 2, same, [], [driver.entry(10)], driver)
     assert start(HIGH, HIGH, 0) == 0
     assert start(HIGH, HIGH + 16, 0) == start(HIGH, HIGH - 16, 0) == NOT_THIS_CALL
 
 
 def test_the_failed_step_is_returned() -> None:
     driver, other = Driver(), Driver()
-    start = native_launcher(0, 16, [], [], [driver.entry(10), other.entry(20)], (driver, other))
+    start = native_launcher(
+        [(16, 0)] * 0, [], [], [driver.entry(10), other.entry(20)], (driver, other)
+    )
     other.status = 0x1_0000_0000  # a CUresult has 32 bits, above them is anything
     assert start(5) == 0
     other.status = 719
@@ -95,7 +107,7 @@ def test_the_failed_step_is_returned() -> None:
 
 def test_invalid_addresses_are_errors() -> None:
     driver = Driver()
-    start = native_launcher(1, 16, [], [], [driver.entry(10)], driver)
+    start = native_launcher([(16, 0)] * 1, [], [], [driver.entry(10)], driver)
     for wrong in (None, "a", 1.0, -16, 1 << 64):
         for given in ((wrong, 0), (16, wrong)):
             with pytest.raises((TypeError, OverflowError)):
@@ -106,7 +118,7 @@ def test_invalid_addresses_are_errors() -> None:
 def test_lifetime_of_the_driver() -> None:
     driver = Driver()
     gone = weakref.ref(driver)
-    start = native_launcher(1, 16, [], [(0, driver.target(0))], [driver.entry(10)], driver)
+    start = native_launcher([(16, 0)] * 1, [], [(0, driver.target(0))], [driver.entry(10)], driver)
     del driver
     gc.collect()
     assert start(HIGH, 0) == 0 and gone() is not None
@@ -124,7 +136,7 @@ def test_the_gil_is_released_while_the_driver_launches() -> None:
             return 0 if done.wait(20) else 1
 
     waits = Waits()
-    start = native_launcher(0, 16, [], [], [waits.entry(10)], waits)
+    start = native_launcher([(16, 0)] * 0, [], [], [waits.entry(10)], waits)
     other = threading.Thread(target=lambda: (there.wait(20), done.set()))
     other.start()
     assert start(0) == 0

@@ -11,7 +11,6 @@ None, a bool or text reaches the function as it is, and is part of the kernel.
 
 from __future__ import annotations
 
-import inspect
 import struct
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -21,7 +20,8 @@ from typing import Any
 
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
-from .function_key import function_key
+from .function_key import function_key, new_key
+from .function_signature import epilogue_signature
 from .graph import (
     ACCUMULATOR,
     CONSTANT,
@@ -254,13 +254,14 @@ class Epilogue:
     """An epilogue function. ``trace`` gives its graph for operands of given types and shapes.
 
     ``parameters``: their names, the accumulator's first; ``defaults``: the values of those that may
-    be left out.
+    be left out. ``key`` is that of the function, or a number of its own.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], key: Any = None) -> None:
+        self.function = self.__wrapped__ = function
+        self.key = new_key() if key is None else key
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", "epilogue")
-        parameters = list(_signature(function).values())
+        parameters = list(epilogue_signature(function).values())
         self.parameters = tuple(p.name for p in parameters)
         self.defaults: dict[str, Any] = {
             p.name: p.default for p in parameters[1:] if p.default is not p.empty
@@ -356,24 +357,6 @@ def _stored_type(value: TracedValue, d: str) -> str:
     return "f64" if value.dtype == "f64" else d
 
 
-def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
-    if not callable(function):
-        raise EpilogueError(f"an epilogue must be a function, got {function!r:.60}")
-    try:
-        signature = inspect.signature(function)
-        parameters = signature.parameters
-    except (TypeError, ValueError) as error:
-        raise EpilogueError(f"the epilogue {function!r:.60} has no readable signature") from error
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    first, *others = parameters.values() or (None,)
-    by_position = first is not None and first.kind in (kinds[0], inspect.Parameter.POSITIONAL_ONLY)
-    if not by_position or any(p.kind not in kinds for p in others):
-        raise EpilogueError(
-            f"an epilogue's parameters must be the accumulator and named operands, got {signature}"
-        )
-    return parameters
-
-
 _PLAIN_FUNCTIONS: dict[Any, Epilogue] = {}
 _MAX_PLAIN_FUNCTIONS = 256
 
@@ -387,14 +370,25 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     """
     if isinstance(function, Epilogue):
         return function
-    key = function_key(function)
+    return epilogue_with_key(function, function_key(function))
+
+
+def epilogue_with_key(function: Callable[..., Any], key: Any) -> Epilogue:
+    """The epilogue of a function that is not one; those with one key, unless it is None, share
+    their graphs.
+    """
     if key is not None and (found := _PLAIN_FUNCTIONS.get(key)) is not None:
         made = copy(found)  # with the same graphs; the variables of ``found`` may have changed
-        made.function = function
+        made.function = made.__wrapped__ = function
         return made
-    made = Epilogue(function)
+    made = Epilogue(function, key)
     if key is not None:
         if len(_PLAIN_FUNCTIONS) >= _MAX_PLAIN_FUNCTIONS:
             _PLAIN_FUNCTIONS.clear()
         _PLAIN_FUNCTIONS[key] = made
     return made
+
+
+def epilogue_key(function: Any) -> Any:
+    """What identifies the graphs of an epilogue or of a plain function; None if nothing does."""
+    return function.key if type(function) is Epilogue else function_key(function)

@@ -16,6 +16,7 @@ from ... import dtypes
 from ...errors import DeviceError, DtypeError, ProblemError
 from ..arrays import array_view
 
+ALPHA, BETA = 1.0, 0.0  # defaults; these objects say that α and β are not given
 _FORMATS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from ... import gemm
 from ...errors import EpilogueError
-from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
+from ...gemm.epilogue.graph import EpilogueGraph
+from ...gemm.epilogue.tracing import epilogue_key
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
 from ..arrays.array_view import ArrayView
@@ -24,28 +25,71 @@ from ..devices.array_placement import (
     wait_for_hidden_streams,
 )
 from .alpha_beta import ScaleFactor
-from .epilogue_request import ArrayOperand, EpilogueArguments, Operands, request_with_epilogue
+from .epilogue_fast_call import LaunchedEpilogue, fast_matmul, output_shape
+from .epilogue_request import (
+    ArrayOperand,
+    EpilogueArguments,
+    RequestedEpilogue,
+    epilogue_arguments,
+    request_with_epilogue,
+)
+from .fast_path import CallCache, FastCall
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .prepared_call import Addresses, PreparedCall, prepare_call
-from .request import Request, check_output_overlap
+from .request import MatmulOptions, Request, check_factors_apart, check_output_overlap
 from .staging import StagedCall
 
+_fast_calls = CallCache()
 
-def epilogue_matmul(
+
+def matmul_with_epilogue(arguments: Sequence[Any], options: tuple[Any, ...], function: Any) -> Any:
+    """``matmul`` with an epilogue: D, or a dict of its outputs. ``arguments``: a, b, c, out, α, β
+    and the operands by name; ``options``: those of ``MatmulOptions``.
+
+    Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
+    """
+    a, b = arguments[:2]
+    try:
+        shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
+        key: Any = epilogue_key(function), type(a), a.shape, shapes, options
+        candidates = _fast_calls.by_key.get(key, ())
+    except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
+        key, candidates = None, ()
+    for fast_call in candidates:
+        result = fast_call(*arguments)
+        if result is not None:
+            return result
+    call, repeat = slow_epilogue_call(arguments, MatmulOptions(*options), function)
+    if key is not None and key[0] is not None and repeat is not None:
+        _fast_calls.add(key, repeat)
+    return call.result
+
+
+def slow_epilogue_call(
+    arguments: Sequence[Any],
+    options: MatmulOptions,
+    function: Any,
+    problem: gemm.Problem | None = None,
+) -> tuple[LaunchedEpilogue, FastCall | None]:
+    """All stages of a call, and a fast path for repeating it if there is one. ``problem``: the
+    plan's; ProblemError for arrays that pose another.
+    """
+    a, b, c, out, alpha, beta, operands = arguments
+    passed = epilogue_arguments(function, c, alpha, beta, operands)
+    call = launch_with_epilogue(a, b, passed, options, out, problem)
+    return call, fast_matmul(call, arguments)
+
+
+def launch_with_epilogue(
     a: Any,
     b: Any,
     arguments: EpilogueArguments,
-    options: Any,
+    options: MatmulOptions,
     out: Any,
     problem: gemm.Problem | None = None,
-) -> Any:
-    """``matmul`` with an epilogue: D, or a dict of its outputs. ``options``:
-    ``matmul.MatmulOptions``; ``problem``: the plan's, if there is one.
-
-    Raises EpilogueError for operands that the function lacks or that do not broadcast to D,
-    ProblemError for arrays that pose another problem than the plan's.
-    """
+) -> LaunchedEpilogue:
+    """Stages 1 to 5 of a call."""
     requested = request_with_epilogue(a, b, arguments, options, out)
     request, graph = requested.request, requested.graph
     device = device_for_arrays(requested.device, options.device)
@@ -56,7 +100,7 @@ def epilogue_matmul(
     d = array_view.view(results[graph.d.name])
     views = OperandViews(requested.a, requested.b, None, d, requested.b2)
     if out is not None:
-        _check_out(views, requested.operands)
+        _check_out(views, requested)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
     others = [requested.b, requested.b2, *(x.view for x in inputs if x)]
@@ -65,9 +109,8 @@ def epilogue_matmul(
     call.run((a, *owners, *results.values()))
     if out is None and kind.finish is not None:
         results = {name: kind.finish(a, x) for name, x in results.items()}
-    if not graph.named:
-        return results[graph.d.name]
-    return {o.name: results[o.name] for o in graph.outputs}
+    outputs = {o.name: results[o.name] for o in graph.outputs}
+    return LaunchedEpilogue(requested, prepared, outputs, call.in_place)
 
 
 def _results(
@@ -80,27 +123,22 @@ def _results(
     for output in graph.tensors[1:]:
         results[output.name] = empty(request.output_shape, output.type)
     for output in graph.reductions:
-        shape = _reduced_shape(output, request)
+        shape = output_shape(output, request)
         if 0 in request.output_shape and 0 not in shape:
             raise EpilogueError(f"{output.name} reduces D, which has no elements")
         results[output.name] = empty(shape, output.type)
     return results
 
 
-def _check_out(views: OperandViews, operands: Operands) -> None:
+def _check_out(views: OperandViews, requested: RequestedEpilogue) -> None:
     """Raise an error if ``out`` overlaps an input in another way than element by element."""
+    operands, dtype = requested.operands, requested.request.scale_dtype
     check_output_overlap(views.a, views.b, None, views.d)
     if views.b2 is not None and overlap(views.d, views.b2):
         raise EpilogueError("out must not share memory with b, which the kernel reads")
     for name, operand in operands.arrays.items():
         _check_apart(name, operand.view, views.d)
-
-
-def _reduced_shape(output: EpilogueOutput, request: Request) -> tuple[int, ...]:
-    """The shape of a reduction: D's without the reduced dimensions."""
-    dimensions = "bmn"[-len(request.output_shape) :]
-    sizes = zip(dimensions, request.output_shape, strict=True)
-    return tuple(size for dimension, size in sizes if dimension not in output.reduced)
+    check_factors_apart(operands.scalars, dtype, requested.device, views.d)
 
 
 def _check_apart(name: str, view: ArrayView, out: ArrayView) -> None:
@@ -130,10 +168,15 @@ class EpilogueCall:
         self.inputs = inputs
         self.outputs = [array_view.view(x) for x in outputs]
 
+    @property
+    def in_place(self) -> bool:
+        """Whether kernels are launched, and read and write the arrays where they are."""
+        return not self.prepared.staged and 0 not in self.views.d.shape
+
     def run(self, arrays: Sequence[Any]) -> None:
         """Launch the kernels; arrays on the CPU are staged. ``arrays``: all arrays of the call."""
         prepared, views = self.prepared, self.views
-        if prepared.staged or 0 in views.d.shape:
+        if not self.in_place:
             staged = StagedEpilogueCall(prepared, views, self.scales, self.inputs, self.outputs)
             with staged:
                 staged.start()

@@ -19,7 +19,7 @@ from ...gemm.epilogue.tracing import Epilogue, epilogue
 from ...gemm.problem import accumulator_type_of
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from .alpha_beta import ScaleFactor, scale_factor
+from .alpha_beta import ALPHA, BETA, ScaleFactor, scale_factor
 from .matrix_layout import MAX_ALIGN, signature_of
 from .request import (
     EpilogueRequest,
@@ -64,8 +64,18 @@ class EpilogueArguments(NamedTuple):
     operands: Mapping[str, Any]
 
 
+def epilogue_arguments(
+    function: Any, c: Any, alpha: Any, beta: Any, operands: Mapping[str, Any]
+) -> EpilogueArguments:
+    """The arguments of a call that concern its epilogue."""
+    factors = {"c": (c, None), "alpha": (alpha, ALPHA), "beta": (beta, BETA)}
+    return EpilogueArguments(function, factors, operands)
+
+
 class RequestedEpilogue(NamedTuple):
-    """A request with its arrays, on ``device``. ``b2``: the second matrix B, or None."""
+    """A request with its arrays, on ``device``. ``b2``: the second matrix B, or None; ``given``:
+    the operands that the caller passed.
+    """
 
     request: Request
     graph: EpilogueGraph
@@ -74,6 +84,7 @@ class RequestedEpilogue(NamedTuple):
     b2: ArrayView | None
     operands: Operands
     device: str
+    given: Mapping[str, Any]
 
     @property
     def inputs(self) -> list[ArrayOperand | None]:
@@ -122,7 +133,7 @@ def request_with_epilogue(
     types = accumulator, va.dtype
     graph = _traced(function, operands, types, accumulators, options, vout)
     request = _request(plain, graph, operands, where)
-    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where)
+    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, given)
 
 
 def _view_or_none(array: Any) -> ArrayView | None:
@@ -162,17 +173,24 @@ def _classified(
     for name, value in _named(names, function, given).items():
         if value is None or isinstance(value, bool | str):
             operands.static[name] = value
-        elif not array_view.is_array(value) or isinstance(value, np.generic):
+        elif is_scalar(value, request.scale_dtype):
             operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
         else:
             view = array_view.view(value)
-            if prod(view.shape) == 1 and (
-                view.device == "cpu" or view.dtype == request.scale_dtype
-            ):
-                operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
-            else:
-                operands.arrays[name] = _array_operand(name, view, shape, request, where)
+            operands.arrays[name] = _array_operand(name, view, shape, request, where)
     return operands
+
+
+def is_scalar(value: Any, dtype: str) -> bool:
+    """Whether an operand is a scalar of the kernel, whose scalars have this type: a number, or one
+    element, which in device memory must have the type.
+    """
+    if value is None or isinstance(value, bool | str):
+        return False
+    if not array_view.is_array(value) or isinstance(value, np.generic):
+        return True
+    view = array_view.view(value)
+    return prod(view.shape) == 1 and (view.device == "cpu" or view.dtype == dtype)
 
 
 def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,19 +19,29 @@ import numpy as np
 from ... import gemm
 from ...builder import Traced
 from ...errors import DeviceError, DtypeError, ProblemError, TargetError
+from ...gemm.epilogue.tracing import Epilogue
 from ..arrays import array_view
 from ..devices.array_placement import device_for_arrays
 from ..devices.device import device as device_by_name
 from ..devices.device_protocol import ExecutionDevice
 from ..tuning.tuning_result import TuningResult
-from .epilogue_call import epilogue_matmul
-from .epilogue_request import EpilogueArguments, request_with_epilogue
+from .alpha_beta import ALPHA, BETA
+from .epilogue_call import slow_epilogue_call
+from .epilogue_request import EpilogueArguments, epilogue_arguments, request_with_epilogue
 from .fast_path import FastCall
-from .matmul import MatmulArguments, MatmulOptions, epilogue_arguments, prepare, slow_call
+from .matmul import prepare, slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
 from .plan_report import explain
 from .prepared_call import PreparedCall, prepare_call
-from .request import Request, common_device, default_result, format_name, make_request
+from .request import (
+    MatmulArguments,
+    MatmulOptions,
+    Request,
+    common_device,
+    default_result,
+    format_name,
+    make_request,
+)
 from .staging import StagedCall
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -103,18 +113,17 @@ class Plan:
             return None
 
     def run(
-        self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any = None,
-        **operands: Any,
+        self, a: Any, b: Any, *, c: Any = None, alpha: Any = ALPHA, beta: Any = BETA,
+        out: Any = None, **operands: Any,
     ) -> Any:  # fmt: skip
-        """``matmul`` with this plan's kernel; ``operands``: those of its epilogue.
+        """``matmul`` with this plan's kernel; ``operands``: those of its epilogue, whose function
+        is the one of ``plan``, with the values that its variables had there.
 
         Raises ProblemError if the arrays pose another problem, by sizes, layouts, types or
         alignment.
         """
         if self.epilogue is not None or operands:
-            passed = epilogue_arguments(self.epilogue, c, alpha, beta, operands)
-            options = self._options(self.problem.d if out is None else None)
-            return epilogue_matmul(a, b, passed, options, out, self.problem)
+            return self._run_with_epilogue((a, b, c, out, alpha, beta, operands))
         fast_call = self._last.fast_call
         if fast_call is not None:
             result = fast_call(a, b, c, out, alpha, beta)
@@ -127,8 +136,20 @@ class Plan:
             self._last.fast_call = fast_call
         return result
 
+    def _run_with_epilogue(self, arguments: tuple[Any, ...]) -> Any:
+        fast_call = self._last.fast_call if self.epilogue is not None else None
+        if fast_call is not None:
+            result = fast_call(*arguments)
+            if result is not None:
+                return result
+        options = self._options(self.problem.d if arguments[3] is None else None)
+        call, fast_call = slow_epilogue_call(arguments, options, self.epilogue, self.problem)
+        if fast_call is not None:
+            self._last.fast_call = fast_call
+        return call.result
+
     def upload(
-        self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any
+        self, a: Any, b: Any, *, c: Any = None, alpha: Any = ALPHA, beta: Any = BETA, out: Any
     ) -> StagedCall:
         """The matrices of arrays on the CPU in device memory, to be multiplied there repeatedly.
 
@@ -175,7 +196,7 @@ def plan(
     """
     if epilogue is not None or operands:
         options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-        passed = epilogue_arguments(epilogue, c, 1.0, 0.0, operands)
+        passed = epilogue_arguments(epilogue, c, ALPHA, BETA, operands)
         _check_arrays_alone(dtype, layout, batch)
         return _plan_with_epilogue(what, options, out, passed)
     sizes = [int(size) for size in what if isinstance(size, Integral)]
@@ -208,6 +229,8 @@ def _plan_with_epilogue(
 ) -> Plan:
     if len(what) != 2:
         raise ProblemError(f"plan with an epilogue takes two arrays, got {len(what)} arguments")
+    if callable(arguments.function) and not isinstance(arguments.function, Epilogue):
+        arguments = arguments._replace(function=Epilogue(arguments.function))  # traced once
     requested = request_with_epilogue(*what, arguments, options, out)
     on = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(requested.request, on, options.config)

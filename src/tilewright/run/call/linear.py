@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue import functions
-from ...gemm.epilogue.tracing import Epilogue
+from ...gemm.epilogue.function_key import function_key
+from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
 from ..arrays import array_view
-from .matmul import matmul
+from .epilogue_call import launch_with_epilogue
+from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
+from .epilogue_request import EpilogueArguments
+from .fast_path import CallCache, CallForm, D, FastCall
+from .request import MatmulOptions
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": functions.relu,
@@ -60,33 +64,86 @@ def linear(
 
     Raises ProblemError, EpilogueError and what ``matmul`` raises.
     """
-    function = _activation(activation)
-    _check_saved(save, gate is not None)
-    *lead, depth = _shape("x", x, 1)
-    columns, _ = _shape("w", w, 2, 2)
-    _expect("w", w, (columns, depth))
-    rows = prod(lead)
-    operands: dict[str, Any] = {}
-    if bias is not None:
-        _expect("bias", bias, (columns,))
-        operands["bias"] = bias
-    if residual is not None:
-        _expect("residual", residual, (*lead, columns))
-        operands["residual"] = residual.reshape(rows, columns)
-    b: Any = w.T
-    if gate is not None:
-        _expect("gate", gate, (columns, depth))
-        b = (gate.T, b)
-    result = matmul(
-        x.reshape(rows, depth), b, epilogue=_epilogue(function, gate is not None, tuple(save)),
-        out=None if out is None else _flat_out(out, tuple(lead), columns), out_dtype=out_dtype,
-        precision=precision, fast_accum=fast_accum, device=device, config=config, **operands,
-    )  # fmt: skip
-    named = result if isinstance(result, dict) else {"y": result}
-    layer = {name: value.reshape(*lead, columns) for name, value in named.items()}
+    options = out_dtype, precision, fast_accum, device, config
+    try:
+        function = _activation_key(activation)
+        key: Any = function, save, type(x), x.shape, w.shape, options
+        candidates = _fast_calls.by_key.get(key, ())
+    except (AttributeError, RuntimeError, TypeError):  # no shape, or not hashable
+        key, candidates = None, ()
+    for fast_call in candidates:
+        result = fast_call(x, w, bias, gate, residual, out)
+        if result is not None:
+            return result
+    layer = _Layer(x, w, bias, gate, residual, out)
+    call, shape = layer.launched(activation, tuple(save), MatmulOptions(*options))
+    if key is not None and key[0] is not None:
+        repeat = layer.fast_call(call, shape)
+        if repeat is not None:
+            _fast_calls.add(key, repeat)
+    named = {name: value.reshape(*shape) for name, value in call.outputs.items()}
     if out is not None:
-        layer["y"] = out
-    return layer if save else layer["y"]
+        named[call.requested.graph.d.name] = out
+    return named if save else named[call.requested.graph.d.name]
+
+
+_fast_calls = CallCache()
+
+
+class _Layer(NamedTuple):
+    """The arrays of a call."""
+
+    x: Any
+    w: Any
+    bias: Any
+    gate: Any
+    residual: Any
+    out: Any
+
+    def launched(
+        self, activation: Any, save: tuple[str, ...], options: MatmulOptions
+    ) -> tuple[LaunchedEpilogue, tuple[int, ...]]:
+        """The call, of matrices in the same memory, and the shape of the layer's output."""
+        x, w, bias, gate, residual, out = self
+        function = _activation(activation)
+        _check_saved(save, gate is not None)
+        *lead, depth = _shape("x", x, 1)
+        columns, _ = _shape("w", w, 2, 2)
+        _expect("w", w, (columns, depth))
+        rows, shape = prod(lead), (*lead, columns)
+        operands: dict[str, Any] = {}
+        if bias is not None:
+            _expect("bias", bias, (columns,))
+            operands["bias"] = bias
+        if residual is not None:
+            _expect("residual", residual, shape)
+            operands["residual"] = residual.reshape(rows, columns)
+        b: Any = w.T
+        if gate is not None:
+            _expect("gate", gate, (columns, depth))
+            b = (gate.T, b)
+        key = _activation_key(activation)
+        epilogue = _epilogue(function, gate is not None, save, key)
+        flat = None if out is None else _flat_out(out, tuple(lead), columns)
+        arguments = EpilogueArguments(epilogue, {}, operands)
+        return launch_with_epilogue(x.reshape(rows, depth), b, arguments, options, flat), shape
+
+    def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
+        """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
+        None if a matrix is a copy.
+        """
+        requested, residual = call.requested, call.requested.operands.arrays.get("residual")
+        flat = [(requested.a, self.x), (residual and residual.view, self.residual)]
+        if any(v and v.address != array_view.view(array).address for v, array in flat):
+            return None
+        weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
+        matrices = {"a": self.x, **weights} | ({} if self.out is None else {D: self.out})
+        sources = {name: (name, getattr(self, name)) for name in ("bias", "residual")}
+        absent = {name: x for name, x in self._asdict().items() if x is None and name != "out"}
+        w, gate = ("b", "gate") if self.gate is None else ("b2", "b")
+        parameters = f"a, {w}, bias, {gate}, residual, {D}"
+        form = CallForm(parameters, (), tuple(f"{name} is None" for name in absent))
+        return fast_call_with_epilogue(call, form, matrices, sources, shape)
 
 
 def _check_saved(save: tuple[str, ...], gated: bool) -> None:
@@ -116,10 +173,17 @@ def _activation(activation: str | Callable[[Any], Any] | None) -> Callable[[Any]
     return ACTIVATIONS[activation]
 
 
-@lru_cache(maxsize=256)
+def _activation_key(activation: Any) -> Any:
+    """What identifies an activation and its variables; None if nothing does."""
+    named = activation is None or isinstance(activation, str)
+    return (activation,) if named else function_key(activation)
+
+
 def _epilogue(
-    activation: Callable[[Any], Any] | None, gated: bool, save: tuple[str, ...]
+    activation: Callable[[Any], Any] | None, gated: bool, save: tuple[str, ...], key: Any
 ) -> Epilogue:
+    """The layer's epilogue; ``key``: the activation's."""
+
     def finish(values: dict[str, Any], y: Any, residual: Any) -> Any:
         y = y if residual is None else y + residual
         return {"y": y, **{name: values[name] for name in save}} if save else y
@@ -135,7 +199,8 @@ def _epilogue(
         x = acc if bias is None else acc + bias
         return finish({"preactivation": x, "gate": gate}, activated(gate) * x, residual)
 
-    return Epilogue(with_gate if gated else plain)
+    function = with_gate if gated else plain
+    return epilogue_with_key(function, None if key is None else (key, gated, save))
 
 
 def _shape(name: str, array: Any, least: int, most: int | None = None) -> tuple[int, ...]:

@@ -8,8 +8,7 @@ are staged in the device's memory. A repeated call takes the fast path (``fast_p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ... import gemm
 from ...errors import ProblemError
@@ -20,42 +19,34 @@ from ..devices.array_placement import (
     stream_for_arrays,
     wait_for_hidden_streams,
 )
-from .alpha_beta import ScaleFactors, alpha_and_beta
-from .fast_path import CallCache, FastCall, fast_call_for
+from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta
+from .fast_path import (
+    CallCache,
+    CallForm,
+    FastCall,
+    RepeatableCall,
+    fast_call_for,
+    scalar_name,
+)
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .prepared_call import PreparedCall, prepare_call
-from .request import check_output_overlap, common_device, make_request
+from .request import (
+    MatmulArguments,
+    MatmulOptions,
+    check_factors_apart,
+    check_output_overlap,
+    common_device,
+    make_request,
+)
 from .staging import StagedCall
 
 if TYPE_CHECKING:
-    from . import epilogue_call, epilogue_request
+    from . import epilogue_call
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
-    epilogue_request = deferred(".epilogue_request", __package__)
 
 _fast_calls = CallCache()
-
-
-class MatmulArguments(NamedTuple):
-    """The arrays and factors of a call."""
-
-    a: Any
-    b: Any
-    c: Any
-    out: Any
-    alpha: Any
-    beta: Any
-
-
-class MatmulOptions(NamedTuple):
-    """The options of a call, as ``matmul`` takes them."""
-
-    out_dtype: Any = None
-    precision: str = "ieee"
-    fast_accum: bool = False
-    device: Any = None
-    config: Any = None
 
 
 def matmul(
@@ -63,8 +54,8 @@ def matmul(
     b: Any,
     *,
     c: Any = None,
-    alpha: Any = 1.0,
-    beta: Any = 0.0,
+    alpha: Any = ALPHA,
+    beta: Any = BETA,
     out: Any = None,
     out_dtype: Any = None,
     precision: str = "ieee",
@@ -115,9 +106,10 @@ def matmul(
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:
-        arguments = epilogue_arguments(epilogue, c, alpha, beta, operands)
-        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-        return epilogue_call.epilogue_matmul(a, b, arguments, options, out)
+        options = out_dtype, precision, fast_accum, device, config
+        return epilogue_call.matmul_with_epilogue(
+            (a, b, c, out, alpha, beta, operands), options, epilogue
+        )
     try:
         key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
         candidates = _fast_calls.by_key.get(key, ())
@@ -132,14 +124,6 @@ def matmul(
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)
     return result
-
-
-def epilogue_arguments(
-    epilogue: Any, c: Any, alpha: Any, beta: Any, operands: Mapping[str, Any]
-) -> epilogue_request.EpilogueArguments:
-    """The arguments of a call that concern its epilogue."""
-    factors = {"c": (c, None), "alpha": (alpha, 1.0), "beta": (beta, 0.0)}
-    return epilogue_request.EpilogueArguments(epilogue, factors, operands)
 
 
 def slow_call(
@@ -162,9 +146,37 @@ def slow_call(
         launch_in_place(prepared, views, scales, stream)
         array_view.mark_written([d])
         wait_for_hidden_streams(prepared.device, stream, (a, b, c, alpha, beta))
-        fast_call = fast_call_for(prepared, a, b, c, out)
+        fast_call = _fast_call(prepared, arguments, scales)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
+
+
+def _fast_call(
+    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors
+) -> FastCall | None:
+    """The fast path for calls like this one: ``fast_call(a, b, c, out, alpha, beta)``."""
+    *matrices, alpha, beta = arguments
+    request = prepared.request
+    names = tuple(map(scalar_name, range(len(scales))))
+    arrays = {name: x for name, x in zip("abcd", matrices, strict=True) if x is not None}
+    factors = dict(zip(names, (alpha, beta), strict=True))
+    on_device = [name for name, scale in zip(names, scales, strict=True) if scale.address]
+    arrays |= {name: factors[name] for name in on_device}
+    numbers = tuple(name for name in names if name not in on_device)
+
+    def values(*given: Any) -> ScaleFactors | None:
+        by_name = dict(zip(numbers, given, strict=True))
+        alpha, beta = (by_name.get(name, 1.0) for name in names)
+        found = alpha_and_beta(alpha, beta, request.a.device, request.scale_dtype)
+        if any(scale.address for scale in found) or bool(found[1].value) is not request.reads_c:
+            return None
+        prepared.check_scales(found)
+        return found
+
+    outputs = {"d": (request.output_shape, request.dtype)}
+    call = RepeatableCall(prepared, arrays, outputs, frozenset("c"), scales, numbers, values)
+    absent = tuple(f"{name} is None" for name in "cd" if name not in arrays)
+    return fast_call_for(call, CallForm(f"a, b, c, d, {', '.join(names)}", (), absent))
 
 
 def prepare(
@@ -193,4 +205,6 @@ def prepare(
         vd = array_view.view(out)
     else:
         check_output_overlap(va, vb, vc, vd)
+        factors = dict(zip(("alpha", "beta"), scales, strict=True))
+        check_factors_apart(factors, request.scale_dtype, arrays_on, vd)
     return prepared, OperandViews(va, vb, vc if reads_c else None, vd), scales, out

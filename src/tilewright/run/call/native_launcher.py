@@ -22,7 +22,7 @@ from ...native.native_record import Record
 
 CONVERSION_ERROR, ERROR_SET = -1, 0
 NOT_THIS_CALL = -1  # ``start``'s result for addresses that need another kernel or an error
-MAX_ADDRESSES = 8
+MAX_ADDRESSES = 40
 MAX_DISTANCE = (1 << 63) - 1  # greater than the difference of any two addresses
 FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, number of arguments)
 STATUS = 0xFFFFFFFF  # the bits of a CUresult
@@ -64,7 +64,6 @@ class LaunchStep(Struct):
 class LauncherState(Struct):
     """What a ``start`` function checks, writes and launches; counts, then arrays."""
 
-    mask: u64  # the bits that must be 0 in each address
     addresses: u64
     tests: u64
     writes: u64
@@ -73,6 +72,8 @@ class LauncherState(Struct):
     first_write: Ptr[AddressWrite]
     first_step: Ptr[LaunchStep]
     values: Ptr[u64] = Array(MAX_ADDRESSES)
+    masks: Ptr[u64] = Array(MAX_ADDRESSES)  # the low bits of each address that must be …
+    low_bits: Ptr[u64] = Array(MAX_ADDRESSES)  # … these
     context: u64
     to_u64: u64  # functions of Python's C API, see ``_PYTHON``
     to_int: u64
@@ -94,8 +95,8 @@ def start(itself: i64, arguments: Ptr[u64], count: i64) -> i64:
         call.values[i] = indirect(call.to_u64, arguments[i])
         if call.values[i] == CONVERSION_ERROR:
             return ERROR_SET
-        bits |= call.values[i]
-    if bits & call.mask or overlapping(call):
+        bits |= (call.values[i] ^ call.low_bits[i]) & call.masks[i]
+    if bits or overlapping(call):
         return indirect(call.to_int, NOT_THIS_CALL)
     stream = indirect(call.to_u64, arguments[call.addresses])
     if stream == CONVERSION_ERROR:
@@ -175,8 +176,7 @@ def _method() -> Any:
 
 
 def native_launcher(
-    addresses: int,
-    align: int,
+    alignments: Sequence[tuple[int, int]],
     tests: Sequence[tuple[int, int, int, int]],
     writes: Sequence[tuple[int, int]],
     entries: Sequence[tuple[int, ...]],
@@ -184,15 +184,19 @@ def native_launcher(
 ) -> Any:
     """The function ``start(address, …, stream)``, for use by one thread; it keeps ``held`` alive.
 
-    It returns 0 once the kernels of ``entries`` are launched, NOT_THIS_CALL if an address is not a
-    multiple of ``align`` or a test finds an overlap, else 1 + the number of the first entry that
-    was not launched. ``tests``, ``writes`` and ``entries`` have the fields of ``OverlapTest``,
-    ``AddressWrite`` and ``LaunchStep``.
+    It returns 0 once the kernels of ``entries`` are launched, NOT_THIS_CALL if an address modulo
+    ``align`` is not as in ``alignments``, a pair (``align``, remainder) for each address, or a test
+    finds an overlap, else 1 + the number of the first entry that was not launched. ``tests``,
+    ``writes`` and ``entries`` have the fields of ``OverlapTest``, ``AddressWrite`` and
+    ``LaunchStep``.
     """
+    addresses = len(alignments)
     assert addresses <= MAX_ADDRESSES
     lists = [(OverlapTest, tests), (AddressWrite, writes), (LaunchStep, entries)]
     call, arrays = Record(LauncherState), [_struct_array(kind, rows) for kind, rows in lists]
-    call.mask, call.addresses = align - 1, addresses
+    call.addresses = addresses
+    call.masks[:addresses] = [align - 1 for align, _ in alignments]
+    call.low_bits[:addresses] = [remainder for _, remainder in alignments]
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
     call.first_test, call.first_write, call.first_step = (x.ctypes.data for x in arrays)
     for name, function in _PYTHON.items():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...compile_cache import store
 from ...errors import ProblemError
+from ...gemm.kernel_launch import MATRICES
 from ...lazy_imports import deferred
 from ...source_key import source_key
 from ..devices.device_protocol import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
@@ -46,8 +47,8 @@ class Addresses(NamedTuple):
     operands: tuple[int, ...] = ()
 
 
-AddressSlots = tuple[tuple[int, int], ...]
-"""(which 8 bytes of a parameter block, which field of ``Addresses``)."""
+AddressSlots = tuple[tuple[int, str], ...]
+"""(which 8 bytes of a parameter block, which of ``MATRICES``)."""
 
 
 class BoundKernel(NamedTuple):
@@ -161,11 +162,13 @@ class PreparedCall:
 
         The slots name the caller's A and B, also where the kernel swaps them.
         """
-        field = (1, 0, 2, 3, 4) if self.swapped else range(5)
+        names = list(MATRICES)
+        if self.swapped:
+            names[:2] = names[1::-1]
         return [
             BoundKernel(
                 launch.bind(bytes(arguments.block)),
-                tuple((word, field[i]) for word, i in arguments.slots),
+                tuple((word, names[i]) for word, i in arguments.slots),
                 arguments,
             )
             for launch, arguments in self._kernels

@@ -6,6 +6,7 @@ A request holds no addresses, so each distinct request is validated once. Only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...errors import DeviceError, DtypeError, ProblemError
 from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap, overlaps_itself
+from .alpha_beta import ScaleFactor
 from .matrix_layout import ArraySignature, signature_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,27 @@ if TYPE_CHECKING:
 TF32X3_TERMS = 3  # tf32 products that replace one f32 product
 PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _VECTOR_HINT = "pass a vector as a matrix of one row, x[None, :], or of one column, x[:, None]"
+
+
+class MatmulArguments(NamedTuple):
+    """The arrays and factors of a call."""
+
+    a: Any
+    b: Any
+    c: Any
+    out: Any
+    alpha: Any
+    beta: Any
+
+
+class MatmulOptions(NamedTuple):
+    """The options of a call, as ``matmul`` takes them."""
+
+    out_dtype: Any = None
+    precision: str = "ieee"
+    fast_accum: bool = False
+    device: Any = None
+    config: Any = None
 
 
 class OperandSignature(NamedTuple):
@@ -268,6 +291,18 @@ def check_output_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: A
             "out must be the matrix c or share no memory with it, got a partial overlap",
             hint="pass out=c for D = α A B + β D, or a separate array",
         )
+
+
+def check_factors_apart(
+    factors: Mapping[str, ScaleFactor], dtype: str, device: str, out: ArrayView
+) -> None:
+    """Raise ProblemError if a scalar in device memory, of type ``dtype``, is an element of ``out``:
+    CTAs read it while others write.
+    """
+    for name, factor in factors.items():
+        view = ArrayView(factor.address, (1,), (1,), dtype, device, True, None)
+        if factor.address and overlap(out, view):
+            raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
 
 
 def _same(c: ArrayView, out: ArrayView) -> bool:
