@@ -14,6 +14,9 @@ from typing import NamedTuple
 from ...dtypes import dtype
 from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 
+TENSOR_COPY_BYTES = 16  # must divide the address and the strides of what a tensor copy loads
+MAX_LOADED_BYTES = 8  # of an element of D, from all inputs that tensor copies load
+
 
 class EpilogueOperandLayout(NamedTuple):
     """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its
@@ -55,6 +58,18 @@ class BoundEpilogue:
         for i, pair in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             yield f"x{i}", *pair
 
+    def tensor_inputs(self) -> Iterator[tuple[str, EpilogueInput]]:
+        """(parameter, input) of the matrices that tensor copies can load, in order as many as
+        ``MAX_LOADED_BYTES`` permits; the others are loaded by threads.
+        """
+        left = 8 * MAX_LOADED_BYTES
+        for name, source, layout in self.named_inputs():
+            bits = dtype(source.type).bits
+            aligned = layout.contiguous and layout.align == TENSOR_COPY_BYTES
+            if "mn" in source.varies and bits <= 32 and aligned and bits <= left:
+                left -= bits
+                yield name, source
+
     def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, EpilogueOperandLayout]]:
         """(parameter, output, layout) of each tensor output after D."""
         pairs = zip(self.graph.tensors[1:], self.outputs, strict=True)
@@ -82,6 +97,10 @@ class BoundEpilogue:
 def operand_align(
     address: int, row_stride: int, batch_stride: int, columns: int, type_: str
 ) -> int:
-    """The alignment of an array with these strides in elements, for ``EpilogueOperandLayout``."""
+    """The alignment of an array with these strides in elements, for ``EpilogueOperandLayout``; less
+    than ``TENSOR_COPY_BYTES`` where one is negative, which tensor maps do not have.
+    """
     size = dtype(type_).bits // 8
-    return gcd(address, row_stride * size, batch_stride * size, columns * size, 16)
+    negative = min(row_stride, batch_stride) < 0
+    most = TENSOR_COPY_BYTES // 2 if negative else TENSOR_COPY_BYTES
+    return gcd(address, row_stride * size, batch_stride * size, columns * size, most)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
+from types import MappingProxyType
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg
@@ -62,21 +63,24 @@ class EpilogueOperands:
                 self.scalars[source.name] = scalar(self.k, value, address, early=early)
 
     def values(
-        self, accumulators: Sequence[tuple[Any, ...]], elements: TileElements
+        self,
+        accumulators: Sequence[tuple[Any, ...]],
+        elements: TileElements,
+        loaded: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> list[list[Any]]:
         """Evaluate the graph for each element, of one accumulator or two: for each output, its
-        values.
+        values. ``loaded``: the elements of inputs that need no load, by the inputs' names.
         """
-        columns = {
+        columns = dict(loaded) | {
             source.name: self._load(name, source, layout, elements)
             for name, source, layout in self.bound.named_inputs()
-            if source.varies
+            if source.varies and source.name not in loaded
         }
         results = []
         for i, (accumulator, offset) in enumerate(zip(accumulators, elements.offsets, strict=True)):
-            loaded = self.scalars | {name: column[i] for name, column in columns.items()}
+            inputs = self.scalars | {name: column[i] for name, column in columns.items()}
             indices = self._indices(elements, offset)
-            results.append(element_values(self.k, self.bound.graph, accumulator, loaded, indices))
+            results.append(element_values(self.k, self.bound.graph, accumulator, inputs, indices))
         return [list(column) for column in zip(*results, strict=True)]
 
     def _indices(self, elements: TileElements, offset: Offset) -> Mapping[str, Any]:
@@ -105,7 +109,7 @@ class EpilogueOperands:
             if dr not in row_pointers:
                 row_pointers[dr] = self._at_row(name, source, start, elements, dr)
             pointer = self._at_column(name, source, row_pointers[dr], elements, dc, count)
-            values = self._load_vector(pointer, source.type, count)
+            values = load_vector(self.k, pointer, source.type, count)
             loaded |= {(dr, dc + i): value for i, value in enumerate(values)}
         return [loaded[offset] for offset in offsets]
 
@@ -150,20 +154,27 @@ class EpilogueOperands:
         column = self.k.min(elements.column + dc, self.limits[1] - count)
         return row + (column.to("u64") if layout.contiguous else column.to("u64") * stride)
 
-    # --- vectors ---
 
-    def _load_vector(self, pointer: Pointer, type_: str, count: int) -> list[Any]:
-        """``count`` neighbours, as their compute type."""
-        k, bits = self.k, dtype(type_).bits
-        size = bits * count
-        if size == 8:
-            byte = k.emit("ld.global.u8", pointer.cast("u8"), dtype="u16")
-            return [widened(k, x, type_) for x in _elements(k, [byte.view("b16")], type_, 1)]
-        word = _word_type(type_, size)
-        words = max(1, size // max(bits, 32))
-        into = [k.var(word) for _ in range(words)]
-        pointer.cast(word).aligned(size // 8).load(words, into=tuple(into))
-        return [widened(k, x, type_) for x in _elements(k, into, type_, count)]
+# --- vectors ------------------------------------------------------------------------------------
+
+
+def load_vector(k: Builder, pointer: Pointer, type_: str, count: int) -> list[Any]:
+    """``count`` neighbours, as their compute type."""
+    bits = dtype(type_).bits
+    size = bits * count
+    if size == 8:
+        byte = k.emit(f"ld.{pointer.space}.u8", pointer.cast("u8"), dtype="u16")
+        return widened_elements(k, [byte.view("b16")], type_, 1)
+    word = _word_type(type_, size)
+    words = max(1, size // max(bits, 32))
+    into = [k.var(word) for _ in range(words)]
+    pointer.cast(word).aligned(size // 8).load(words, into=tuple(into))
+    return widened_elements(k, into, type_, count)
+
+
+def widened_elements(k: Builder, words: list[Any], type_: str, count: int) -> list[Any]:
+    """The elements of loaded words as their compute type."""
+    return [widened(k, x, type_) for x in _elements(k, words, type_, count)]
 
 
 def _word_type(type_: str, size: int) -> str:

@@ -21,8 +21,8 @@ def parameters_with(
     base: type[P], bound: BoundEpilogue | None, scalar_type: str, *, maps: bool = False
 ) -> type[P]:
     """The parameters of a kernel, and those of an epilogue's operands after them. ``maps``: with
-    the outputs' tensor maps; the base must begin with a map, because a GPU aligns a map's address,
-    not its offset from the first parameter.
+    tensor maps of inputs and outputs; the base must begin with a map, because a GPU aligns a map's
+    address, not its offset from the first parameter.
     """
     if bound is None:
         return base
@@ -35,11 +35,14 @@ def _with_operands(
     base: type[Any], bound: BoundEpilogue, scalar_type: str, maps: bool
 ) -> type[Any]:
     fields: list[Any] = []
+    loaded = {name for name, _ in bound.tensor_inputs()} if maps else set[str]()
     for name, source, _ in bound.named_inputs():
         if not source.varies:
             fields.append((name, Reg, parameter(scalar_type)))
             fields.append((f"{name}_ptr", Reg, parameter("u64")))
             continue
+        if name in loaded:
+            fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "n", "batch")]
     for name, _, _ in bound.named_outputs():

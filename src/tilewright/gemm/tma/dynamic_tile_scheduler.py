@@ -25,12 +25,14 @@ WARPS = 4  # of a warpgroup
 
 
 class TileQueue:
-    """Pipeline of tile indices from the producer warp to the consumer warpgroups."""
+    """Pipeline of tile indices from the producer warp to the consumer warpgroups, and to the warps
+    that load operands of their epilogues (``loads``).
+    """
 
-    def __init__(self, k: Builder, config: TmaConfig) -> None:
+    def __init__(self, k: Builder, config: TmaConfig, *, loads: bool) -> None:
         self.slots = k.dynamic_shared(4 * SLOTS, 16, dtype="u32")
         readers = 1 if config.pingpong else config.consumers
-        self.pipeline = PipelineAsync(k, SLOTS, WARPS * readers)
+        self.pipeline = PipelineAsync(k, SLOTS, (WARPS + loads) * readers)
 
 
 class DynamicTileScheduler(TileScheduler):

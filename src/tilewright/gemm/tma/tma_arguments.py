@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...builder import Pointer, Reg
 from ...target import DeviceSpec
@@ -12,6 +12,7 @@ from ..kernel_launch import PAIR_ADDRESS, KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
 from ..splitk_reduction import d_tile
+from .epilogue_load.operand_stages import loaded_operands
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles
@@ -93,10 +94,31 @@ def kernel_arguments(
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
+    values |= _operand_maps(problem, config, strides)
     values |= reduction_values(regions(problem, config), regions_offset(config))
     parameters = tma_parameters(problem)
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
+    unaddressed |= _unaddressed_operands(problem, config)
     return parameters.pack(values, problem.scalar_type, unaddressed)
+
+
+def _operand_maps(
+    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides]
+) -> dict[str, bytes]:
+    """The tensor maps of matrix operands of the epilogue."""
+    maps = {}
+    for name, source, tile, _ in loaded_operands(problem, config):
+        matrix = _global_matrix(problem, "d", strides[name])
+        if "b" not in source.varies:
+            matrix = replace(matrix, batches=0, batch_stride=0)
+        maps[f"map_{name}"] = tile.map(matrix).encode()
+    return maps
+
+
+def _unaddressed_operands(problem: Problem, config: TmaConfig) -> set[str]:
+    loaded = {operand.name for operand in loaded_operands(problem, config)}
+    inputs = problem.epilogue.tensor_inputs() if problem.epilogue else ()
+    return {name if name in loaded else f"map_{name}" for name, _ in inputs}
 
 
 def _output_maps(

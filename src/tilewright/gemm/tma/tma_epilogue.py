@@ -126,6 +126,14 @@ class EpilogueTile:
         """Columns of D that one tensor copy moves."""
         return self.swizzle // self.size
 
+    def coordinates(self, number: int, row: Any, column: Any) -> tuple[Any, Any]:
+        """(along rows of D, across) of tile ``number`` of a warpgroup, whose first tile is at
+        (``row``, ``column``) of what the kernel computes.
+        """
+        block, column_tile = divmod(number, self.columns // self.width)
+        row, column = row + block * WGMMA_ROWS, column + column_tile * self.width
+        return (row, column) if self.swap else (column, row)
+
     def map(self, matrix: GlobalMatrix) -> TensorMap:
         """The tensor map that stores D and loads C."""
         return matrix.map(self.type.name, (self.copy_columns, self.d_rows), self.swizzle)
@@ -192,8 +200,7 @@ class TmaEpilogue:
         """The accumulators of tile ``number``, its coordinates (along rows of D, across, batch)."""
         tile, per = self.tile, self.tile.width // 2  # accumulators of a thread
         block, column_tile = divmod(number, tile.columns // tile.width)
-        corner = row + block * WGMMA_ROWS, column + column_tile * tile.width
-        coordinates = corner if tile.swap else corner[::-1]  # along D's rows, across them
+        coordinates = tile.coordinates(number, row, column)
         return acc[block][column_tile * per : (column_tile + 1) * per], (*coordinates, batch)
 
     def _store_tiles(self, tiles: list[tuple[list[Any], Any]], number: int) -> None:
@@ -216,7 +223,7 @@ class TmaEpilogue:
             return
         with k.when(self.leader):
             for (_, at), buffer in zip(tiles, buffers, strict=True):
-                self._copy_by_tma(buffer, self.d, at, tile, None)
+                copy_by_tma(k, buffer, self.d.map, at, tile, None)
             k.bulk_commit()
 
     def drain(self) -> None:
@@ -227,18 +234,15 @@ class TmaEpilogue:
 
     # --- registers and shared memory ---
 
-    def _fragment(self, tile: EpilogueTile) -> Tensor:
-        shape = tile.mma.partition_shape_C((WGMMA_ROWS, tile.width))
-        return self.k.make_rmem_tensor(shape, tile.type)
-
     def _stage(self, values: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
         """Convert a thread's values to a tile's type and write them to shared memory."""
-        self._copy_fragment(self._converted(values, tile), buffer, tile, loads=False)
+        fragment = self._converted(values, tile)
+        copy_fragment(self.k, self.thread, fragment, buffer, tile, loads=False)
 
     def _converted(self, values: list[Any], tile: EpilogueTile) -> Tensor:
         """A thread's values in a tile's type."""
         k = self.k
-        fragment = self._fragment(tile)
+        fragment = tile_fragment(k, tile)
         words = fragment_registers(fragment)
         if tile.size == 2:
             pairs = zip(words, values[0::2], values[1::2], strict=True)
@@ -250,38 +254,22 @@ class TmaEpilogue:
                 k.mov(value, into=word)
         return fragment
 
-    def _copy_fragment(
-        self, fragment: Tensor, buffer: Tensor, tile: EpilogueTile, *, loads: bool
-    ) -> None:
-        k = self.k
-        with k.eliminate_common_subexpressions():
-            if tile.size == 2:
-                copy = tile.matrix_copy("ldmatrix" if loads else "stmatrix")
-                thread = copy.thr_slice(self.thread)
-                if loads:
-                    k.copy(copy, thread.partition_S(buffer), thread.retile(fragment))
-                else:
-                    k.copy(copy, thread.retile(fragment), thread.partition_D(buffer))
-                return
-            there = tile.mma.thr_slice(self.thread).partition_C(buffer)
-            k.copy(*((there, fragment) if loads else (fragment, there)))
-
     def _load_c(self, buffer: Tensor, at: Any) -> Tensor:
         """Load a tile of C into registers, where β is not 0."""
         k, tile = self.k, self.tile
-        fragment = self._fragment(tile)
+        fragment = tile_fragment(k, tile)
         assert self.use_c is not None and self.phase is not None
         with k.if_(self.use_c):
             if tile.by_tma:
                 with k.when(self.leader):
                     k.mbarrier_arrive(self.c_barrier, bytes=tile.bytes)
-                    self._copy_by_tma(buffer, self.c, at, tile, self.c_barrier)
+                    copy_by_tma(k, buffer, self.c.map, at, tile, self.c_barrier)
                 k.mbarrier_wait(self.c_barrier, self.phase)
                 k.xor(self.phase, 1, into=self.phase)
             else:
                 self._copy_by_threads(buffer, self.c, at, tile, store=False)
                 self._synchronize()
-            self._copy_fragment(fragment, buffer, tile, loads=True)
+            copy_fragment(k, self.thread, fragment, buffer, tile, loads=True)
             self._synchronize()
         return fragment
 
@@ -302,21 +290,6 @@ class TmaEpilogue:
         return made
 
     # --- shared and global memory ---
-
-    def _copy_by_tma(
-        self, buffer: Tensor, matrix: OutputTensor, at: Any, tile: EpilogueTile, barrier: Any
-    ) -> None:
-        """Store a tile by tensor copies, or load it if there is a barrier."""
-        k = self.k
-        along, across, batch = at
-        more = () if batch is None else (batch,)
-        for i in range(tile.d_columns // tile.copy_columns):
-            here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")
-            here_at = (along + i * tile.copy_columns if i else along, across, *more)
-            if barrier is None:
-                k.tma_store(matrix.map, here_at, here)
-            else:
-                k.tma_load(here, matrix.map, here_at, barrier)
 
     def _copy_by_threads(
         self, buffer: Tensor, matrix: OutputTensor, at: Any, tile: EpilogueTile, *, store: bool
@@ -352,6 +325,49 @@ class TmaEpilogue:
                 for j in range(count if count > 1 else 0):
                     with k.when(exists & ~complete & (first + j < left)):
                         _copy(ends[0] + j, ends[1] + j, 1)
+
+
+# --- copies of a tile ---------------------------------------------------------------------------
+
+
+def tile_fragment(k: Builder, tile: EpilogueTile) -> Tensor:
+    """Registers for a thread's elements of a tile."""
+    shape = tile.mma.partition_shape_C((WGMMA_ROWS, tile.width))
+    return k.make_rmem_tensor(shape, tile.type)
+
+
+def copy_fragment(
+    k: Builder, thread: Any, fragment: Tensor, buffer: Tensor, tile: EpilogueTile, *, loads: bool
+) -> None:
+    """Copy a thread's elements to a tile in shared memory, or from it (``loads``)."""
+    with k.eliminate_common_subexpressions():
+        if tile.size == 2:
+            copy = tile.matrix_copy("ldmatrix" if loads else "stmatrix")
+            slice_ = copy.thr_slice(thread)
+            if loads:
+                k.copy(copy, slice_.partition_S(buffer), slice_.retile(fragment))
+            else:
+                k.copy(copy, slice_.retile(fragment), slice_.partition_D(buffer))
+            return
+        there = tile.mma.thr_slice(thread).partition_C(buffer)
+        k.copy(*((there, fragment) if loads else (fragment, there)))
+
+
+def copy_by_tma(
+    k: Builder, buffer: Tensor, map_: Any, at: Any, tile: EpilogueTile, barrier: Any
+) -> None:
+    """Store a tile at (along rows of D, across, batch) by tensor copies, or load it if there is a
+    barrier.
+    """
+    along, across, batch = at
+    more = () if batch is None else (batch,)
+    for i in range(tile.d_columns // tile.copy_columns):
+        here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")
+        here_at = (along + i * tile.copy_columns if i else along, across, *more)
+        if barrier is None:
+            k.tma_store(map_, here_at, here)
+        else:
+            k.tma_load(here, map_, here_at, barrier)
 
 
 def _copy(source: Pointer, target: Pointer, count: int) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-from ...target import DeviceSpec
+from ...dtypes import dtype
+from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
 
@@ -18,9 +19,12 @@ WGMMA_ROWS = 64  # rows of D per wgmma
 MANY_ACCUMULATORS = 160  # registers; wider epilogue tiles then spill
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
+LOAD_STAGES = 2  # epilogue tiles of matrix operands in shared memory per warpgroup
+MAX_LOADED_TOGETHER = 3  # the same where a warpgroup has so few epilogue tiles: all of them
 SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
 SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared memory
 BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
+MAX_SHARED_BYTES = DEFAULT_DEVICE.limits.shared_per_block  # of a CTA on all devices with wgmma
 
 
 class TmaGeometry(Generic[N]):
@@ -142,14 +146,63 @@ class TmaGeometry(Generic[N]):
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
         return total
 
+    def graph_epilogue_tiles(self, problem: Problem) -> N:
+        """Epilogue tiles of a warpgroup, of an epilogue function."""
+        columns = self.d_tile_columns(problem) // self.graph_epilogue_width(problem)
+        tiles: N = self.warpgroup_rows // WGMMA_ROWS * columns
+        return tiles
+
+    def tensor_copy_loads(self, problem: Problem, type_: str) -> Any:
+        """Whether a tensor copy can load an epilogue tile of this type: its rows have 32 bytes."""
+        row = self.graph_epilogue_width(problem) * dtype(type_).bits // 8
+        return select(self.swap, True, row >= MIN_SWIZZLE_BYTES)
+
+    def load_stage_bytes(self, problem: Problem) -> N:
+        """Bytes of an epilogue tile of all matrix operands that tensor copies can load."""
+        total: Any = 0 * self.stages
+        for _, source in problem.epilogue.tensor_inputs() if problem.epilogue else ():
+            row = self.graph_epilogue_width(problem) * dtype(source.type).bits // 8
+            size = -(-WGMMA_ROWS * row // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            total = total + select(self.tensor_copy_loads(problem, source.type), size, 0)
+        together: N = select(self.stores_partial, 0, total)
+        return together
+
+    def load_stages(self, problem: Problem) -> N:
+        """Epilogue tiles of matrix operands that a warpgroup has in shared memory; they divide its
+        epilogue tiles, so that each has its stage.
+        """
+        tiles = self.graph_epilogue_tiles(problem)
+        some = select(tiles % LOAD_STAGES == 0, LOAD_STAGES, 1)
+        stages: N = select(tiles <= MAX_LOADED_TOGETHER, tiles, some)
+        return stages
+
+    def load_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory for the matrix operands of an epilogue."""
+        if problem.epilogue is None or not any(problem.epilogue.tensor_inputs()):
+            none: N = 0 * self.stages
+            return none
+        return self.consumers * self.load_stages(problem) * self.load_stage_bytes(problem)
+
+    def loads_by_tma(self, problem: Problem) -> Any:
+        """Whether tensor copies load matrix operands of the epilogue: there are some, and their
+        buffers fit beside the stages. Else threads load them from global memory.
+        """
+        size = self.load_bytes(problem)
+        return (size > 0) & (self._shared_bytes_without_loads(problem) + size <= MAX_SHARED_BYTES)
+
     def shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory of a CTA."""
+        loads = select(self.loads_by_tma(problem), self.load_bytes(problem), 0)
+        total: N = self._shared_bytes_without_loads(problem) + loads
+        return total
+
+    def _shared_bytes_without_loads(self, problem: Problem) -> N:
         ring = self.stages * self.stage_bytes(problem.input.bits)
         return ring + self.epilogue_shared_bytes(problem) + BARRIER_BYTES
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
-        """Stages that fit into the shared memory of a CTA."""
-        taken = self.epilogue_shared_bytes(problem) + BARRIER_BYTES
+        """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
+        taken = self.epilogue_shared_bytes(problem) + self.load_bytes(problem) + BARRIER_BYTES
         ring = device.limits.shared_per_block - taken
         return ring // self.stage_bytes(problem.input.bits)
 

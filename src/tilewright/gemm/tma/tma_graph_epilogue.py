@@ -1,8 +1,9 @@
 """Epilogue functions in kernel ``tma``: evaluates an epilogue graph and stores its outputs.
 
 A warpgroup computes an epilogue tile of every output from its accumulators, stages each in a buffer
-of its own in shared memory and stores them together. Inputs are loaded from global memory in the
-layout of the accumulators.
+of its own in shared memory and stores them together. Matrix operands are read from stages that an
+epilogue load warp fills (``epilogue_load``); other operands, and those that tensor copies cannot
+load, are loaded from global memory in the layout of the accumulators.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
+from .epilogue_load.operand_stages import OperandReader
 from .tma_config import TmaConfig
-from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_epilogue import (
+    EpilogueTile,
+    OutputTensor,
+    TmaEpilogue,
+    copy_by_tma,
+    copy_fragment,
+    tile_fragment,
+)
 from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
 
@@ -65,18 +74,21 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
 
 
 class TmaGraphEpilogue(TmaEpilogue):
-    """Stores the outputs of an epilogue graph. ``tensors``: D and the other tensor outputs."""
+    """Stores the outputs of an epilogue graph. ``tensors``: D and the other tensor outputs;
+    ``reader``: of the operands that are in shared memory, if any.
+    """
 
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, shared: Any, index: Any,
         tensors: list[OutputTensor], operands: EpilogueOperands, limits: Any, barrier: Any,
+        reader: OperandReader | None,
     ) -> None:  # fmt: skip
         tiles = output_tiles(problem, config)
         one = k.const("f32", 1.0)
         super().__init__(
             k, tiles[0], shared, index, tensors[0], tensors[0], (one, one), limits, barrier
         )
-        self.operands, self.pair = operands, problem.pair
+        self.operands, self.pair, self.reader = operands, problem.pair, reader
         assert problem.epilogue is not None
         indices = [i for i, o in enumerate(operands.bound.graph.outputs) if o.reduction == "tensor"]
         self.outputs = []
@@ -119,7 +131,9 @@ class TmaGraphEpilogue(TmaEpilogue):
         k = self.k
         ((accumulators, at),) = tiles
         elements = self._elements(at)
-        words = self._evaluated(accumulators, elements)
+        if self.reader:
+            self.reader.wait(number)
+        words = self._evaluated(accumulators, elements, number)
         self.reductions.store(elements, self._unit(at))
         self.maxima.end_lines(elements)
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
@@ -130,26 +144,38 @@ class TmaGraphEpilogue(TmaEpilogue):
         self._synchronize()
         for (output, buffer), stored in zip(staged, words, strict=True):
             self._stage_words(stored, buffer, output.tile)
-        if by_tma:
+        if by_tma or self.reader:
             k.fence_async()
         self._synchronize()
         if by_tma:
             with k.when(self.leader):
                 for output, buffer in by_tma:
-                    self._copy_by_tma(buffer, output.tensor, at, output.tile, None)
+                    copy_by_tma(k, buffer, output.tensor.map, at, output.tile, None)
                 k.bulk_commit()
+        if self.reader:
+            self._release(self.reader, number)
         for output, buffer in staged:
             if not output.tile.by_tma:
                 self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
 
-    def _evaluated(self, accumulators: list[Any], elements: TileElements) -> list[list[Any]]:
+    def _release(self, reader: OperandReader, number: int) -> None:
+        """Release the operands of a tile, which all threads have read."""
+        with self.k.when(self.leader):
+            reader.release(number)
+        if number == reader.tiles - 1:
+            reader.stages.advance()
+
+    def _evaluated(
+        self, accumulators: list[Any], elements: TileElements, number: int
+    ) -> list[list[Any]]:
         """The stored words of each tensor output; adds the elements to the reductions. A few
         elements at a time, so that few values are in registers beside the accumulators.
         """
         words: list[list[Any]] = [[] for _ in self.outputs]
         for i in range(0, len(accumulators), GROUP):
             part = replace(elements, offsets=elements.offsets[i : i + GROUP])
-            group = self.operands.values(accumulators[i : i + GROUP], part)
+            loaded = self.reader.values(number, i, GROUP) if self.reader else {}
+            group = self.operands.values(accumulators[i : i + GROUP], part, loaded)
             for stored, output in zip(words, self.outputs, strict=True):
                 stored += stored_words(self.k, group[output.number], output.tile.type.name)
             self.reductions.add(group, part)
@@ -157,10 +183,10 @@ class TmaGraphEpilogue(TmaEpilogue):
         return words
 
     def _stage_words(self, words: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
-        fragment = self._fragment(tile)
+        fragment = tile_fragment(self.k, tile)
         for word, value in zip(fragment_registers(fragment), words, strict=True):
             self.k.mov(value, into=word)
-        self._copy_fragment(fragment, buffer, tile, loads=False)
+        copy_fragment(self.k, self.thread, fragment, buffer, tile, loads=False)
 
     def _elements(self, at: Any) -> TileElements:
         """This thread's elements of D in the tile at (along D's rows, across, batch)."""

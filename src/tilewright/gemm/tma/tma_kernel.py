@@ -12,8 +12,9 @@
 The kernel is persistent: the tile scheduler gives a CTA work tile after work tile, and the pipeline
 runs across tiles, so the loads of the next tile overlap the epilogue. Cooperative warpgroups share
 a tile; with ``pingpong`` they take tiles alternately, and the mainloop of one overlaps the epilogue
-of the other. With ``split`` (split-K) the partial accumulators go to a workspace, and the split-K
-reduction adds them up.
+of the other. Free warps of the producer warpgroup load the matrix operands of an epilogue
+(epilogue_load). With ``split`` (split-K) the partial accumulators go to a workspace, and the
+split-K reduction adds them up.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from ..kernel_launch import LaunchShape
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
+from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
+from .epilogue_load.operand_stages import OperandReader, OperandStages
 from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import PairParameters, TmaParameters, tma_parameters
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue
 from .tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .tma_operand import operands
@@ -99,6 +103,7 @@ class TmaKernel:
         self.epilogue_address = k.dynamic_shared(
             config.epilogue_shared_bytes(problem), 1024
         ).address()
+        self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
         readers = 1 if config.pingpong else config.consumers
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
         self.stages = SharedStages(
@@ -107,7 +112,7 @@ class TmaKernel:
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
-        self.queue = TileQueue(k, config) if config.dynamic else None
+        self.queue = TileQueue(k, config, loads=self.loads is not None) if config.dynamic else None
 
     def run(self) -> None:
         """Emit the kernel: prologue, then the roles of the warpgroups."""
@@ -154,6 +159,8 @@ class TmaKernel:
             for map_ in chain((p.map_a, p.edge_a), (p.map_b, p.edge_b)):
                 k.tma_prefetch_map(map_)
             self.stages.pipeline.init()
+            if self.loads:
+                self.loads.pipeline.init()
             if self.order:
                 self.order.init()
             if self.queue:
@@ -183,13 +190,21 @@ class TmaKernel:
         return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
 
     def _produce(self) -> None:
-        """The role of the producer warp: one thread of it issues all copies."""
-        k, stages = self.k, self.stages
-        with k.if_(k.shfl("idx", k.tid.x >> 5, 0) == 0):
+        """The roles of the producer warpgroup: one thread of its first warp issues all copies of A
+        and B; the next warps load operands of the epilogue, one for each consumer warpgroup.
+        """
+        k, stages, config = self.k, self.stages, self.config
+        warp = k.shfl("idx", k.tid.x >> 5, 0)
+        with k.if_(warp == 0):
             with k.if_(k.elect()):
-                producer = TmaProducer(k, self.config, stages.pipeline, self.scheduler)
+                producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
                 producer.run(self._copies())
             k.syncwarp()
+        if self.loads:
+            with k.if_((warp > 0) & (warp <= config.consumers)):
+                EpilogueLoadWarp(
+                    k, self.problem, config, self.parameters, self.loads, self.scheduler, warp - 1
+                ).run()
 
     def _copies(self) -> list[StageCopy]:
         """The copies that fill a stage."""
@@ -264,9 +279,12 @@ class TmaKernel:
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *self._more_outputs(self.operands)]
+            thread = k.tid.x & (WARPGROUP - 1)
+            reader = OperandReader(self.loads, consumer, thread) if self.loads else None
             epilogue = TmaGraphEpilogue(
-                k, problem, config, staging, consumer, tensors, self.operands, limits, barrier
-            )
+                k, problem, config, staging, consumer, tensors, self.operands, limits, barrier,
+                reader,
+            )  # fmt: skip
         partial = EpilogueTile.of_partials(problem, config)
         return epilogue, TmaEpilogue(k, partial, staging, consumer, workspace, c, *more)
 

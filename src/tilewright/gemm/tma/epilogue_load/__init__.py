@@ -1,0 +1,1 @@
+"""Epilogue load of kernel ``tma``: tensor copies of an epilogue's matrix operands."""
