@@ -66,11 +66,12 @@ class Jit:
         )
 
     def compile(self, module: ir.Module, level: int = 2) -> bytes:
-        """Compile a module to object code. Level 0 runs only a pass that merges blocks: for the
-        code of regions, other passes take a fifth of the time and gain nothing.
+        """Compile a module to object code. Level 0 runs only a pass that merges blocks, and the
+        fast instruction selection and register allocation: for the code of regions, whose
+        registers are in memory between blocks, more takes twice as long and gains little.
         """
         with _lock:
-            machine = self._machine(max(level, 1))
+            machine = self._machine(level)
             module.triple = self.triple
             module.data_layout = str(machine.target_data)
             parsed = llvm.parse_assembly(str(module))

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 else:
     module_codegen = deferred(".module_codegen", __package__)
 
-SMALL, LARGE = 1, 0  # optimization levels: of a kernel that is one region, and of others
-
 
 class BlockCode:
     """The blocks of a program as callable code. ``table`` has the address of each block, or 0."""
@@ -89,7 +87,7 @@ class CompiledKernel(BlockCode):
             name,
             lambda: module_codegen.region(self.kernel.program, first, last, self.arch),
             lambda name: module_codegen.matrix(name, opcodes, self.arch),
-            SMALL if len(regions) == 1 else LARGE,
+            level=0,
         )
         self.regions.append(region)
         address = int(region[name])
