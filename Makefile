@@ -10,10 +10,14 @@
 VENV ?= .venv-make/env
 PYTEST_ARGS ?=
 SPREAD ?= -n auto --maxprocesses 4
+PLUGINS = -p xdist -p pytest_timeout -p _hypothesis_pytestplugin
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
 # the folders (tests/vm/engine …) and single files that have slow tests
-parts = $(sort $(shell grep -rl --include='test_*.py' -e slow -e SLOW tests | cut -d/ -f1-3))
+parts = $(sort $(shell grep -rl --include='test_*.py' -e slow -e SLOW -e parts= tests | cut -d/ -f1-3))
+
+# plugins that pytest finds by itself have the assertions of their whole packages rewritten
+test test-all: export PYTEST_DISABLE_PLUGIN_AUTOLOAD = 1
 
 .PHONY: demo test test-all lint clean core-env test-env
 
@@ -21,13 +25,13 @@ demo: core-env
 	$(VENV)/bin/tilewright gemm $(DEMO)
 
 test: test-env
-	$(VENV)/bin/python -m pytest -q -m "not slow" $(SPREAD) $(if $(SPREAD),--dist loadfile) $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest $(PLUGINS) -q -m "not slow" $(SPREAD) $(if $(SPREAD),--dist loadfile) $(PYTEST_ARGS)
 
 # a process for each part: what one compiled is given back
 test-all: export TILEWRIGHT_EXAMPLES = all
 test-all: test
 	for part in $(parts); do \
-	  $(VENV)/bin/python -m pytest -q -m slow $(SPREAD) $(PYTEST_ARGS) $$part; \
+	  $(VENV)/bin/python -m pytest $(PLUGINS) -q -m slow $(SPREAD) $(PYTEST_ARGS) $$part; \
 	  case $$? in 0|5) ;; *) exit 1 ;; esac; \
 	done
 

@@ -9,6 +9,7 @@ examples as ``examples`` says, where a test sets no number.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -41,6 +42,13 @@ def gpu_count() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     choose_cache_folder(config)
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: the garbage collector need not visit it during each test."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

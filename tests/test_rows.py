@@ -1,4 +1,4 @@
-"""``every_row`` checks every row, and says which fail."""
+"""``every_row`` checks every row, and says which fail; ``slow_but`` marks rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rows import LINES, SHOWN, check_rows, every_row
+from rows import LINES, SHOWN, check_rows, every_row, slow_but
 
 
 def failure(test: Any, **fixtures: Any) -> str:
@@ -70,3 +70,10 @@ def test_what_is_no_row_remains_a_fixture(tmp_path: Any, monkeypatch: Any, capsy
 
     assert list(inspect.signature(check).parameters) == ["tmp_path", "monkeypatch", "capsys"]
     check(tmp_path=tmp_path, monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_rows_that_are_not_quick_are_slow() -> None:
+    made = slow_but(("a", (1, "x")), ["a", "b", (1, "x"), (1, "y")])
+    assert made[::2] == ["a", (1, "x")]
+    assert [row.values for row in made[1::2]] == [("b",), (1, "y")]
+    assert all([mark.name for mark in row.marks] == ["slow"] for row in made[1::2])

@@ -9,6 +9,8 @@ a product. It is for tables of many rows that are quick to check; parametrize wh
 mark or a time limit of its own. ``monkeypatch``, ``tmp_path`` and ``capsys`` are new for each row.
 
     @every_row("case", cases, parts=8)      # every eighth row; the others are seven slow tests
+
+``slow_but`` marks rows of ``pytest.mark.parametrize``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice, product
 from pathlib import Path
@@ -65,6 +67,15 @@ def every_row(
         return every
 
     return decorate
+
+
+def slow_but(quick: Collection[Any], rows: Iterable[Any]) -> list[Any]:
+    """The rows of a ``parametrize``, of which those that are not in ``quick`` are slow. A row that
+    is a tuple has the values of several arguments.
+    """
+    split = [(row, row if isinstance(row, tuple) else (row,)) for row in rows]
+    slow = pytest.mark.slow
+    return [r if r in quick else pytest.param(*values, marks=slow) for r, values in split]
 
 
 def check_rows(rows: Iterable[Row], check: Callable[..., object]) -> None:
