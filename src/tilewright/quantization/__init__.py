@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING
 from .. import lazy_imports
 
 if TYPE_CHECKING:  # `as` marks what is public
+    from .checkpoint_readers import read_awq as read_awq
+    from .checkpoint_readers import read_bitsandbytes_nf4 as read_bitsandbytes_nf4
+    from .checkpoint_readers import read_compressed_tensors as read_compressed_tensors
+    from .checkpoint_readers import read_gptq as read_gptq
+    from .checkpoint_readers import read_torchao_int4 as read_torchao_int4
+    from .checkpoint_readers import read_torchao_tile_packed as read_torchao_tile_packed
+    from .marlin_layout import read_marlin as read_marlin
     from .packed import Packed as Packed
     from .quantizers import quantize as quantize
     from .quantizers import quantize_weight as quantize_weight
