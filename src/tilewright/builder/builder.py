@@ -25,6 +25,7 @@ from .operations.kernel_printing import KernelPrinting
 from .operations.mbarrier_operations import MbarrierOperations
 from .operations.special_values import SpecialRegisters, Vector3
 from .operations.tma_operations import TmaOperations
+from .operations.unpack_floats import FloatUnpacking
 from .operations.unpack_integers import IntegerUnpacking
 from .operations.value_conversions import ConversionOperations
 from .operations.variables import Variables
@@ -57,6 +58,7 @@ class Builder:
         arithmetic = self._add(ArithmeticOperations(emitter, variables, bitwise))
         conversions = self._add(ConversionOperations(emitter, variables, arithmetic))
         self._add(IntegerUnpacking(emitter))
+        self._add(FloatUnpacking(emitter))
         self.memory = self._add(KernelMemory(emitter, variables))
         self.control = self._add(ControlFlow(emitter, variables, arithmetic))
         self.special_registers = self._add(SpecialRegisters(emitter, arithmetic, self.bounds))
@@ -180,6 +182,7 @@ class Builder:
     pack = forward(ConversionOperations.pack)
     unpack = forward(ConversionOperations.unpack)
     unpack_integers = forward(IntegerUnpacking.unpack_integers)
+    unpack_floats = forward(FloatUnpacking.unpack_floats)
 
     # --- Memory and addresses ---
     shared = forward(KernelMemory.shared)

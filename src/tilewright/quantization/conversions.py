@@ -1,0 +1,129 @@
+"""The conversions of packed elements to f16 and bf16, as a table: instructions and exactness.
+
+Each row is a recipe of the kernel builder (``k.unpack_integers``, ``k.unpack_floats``), which is
+its only implementation: kernels emit it, ``opcodes`` counts it, and the virtual machine runs it.
+The recipe of FasterTransformer and CUTLASS for biased, interleaved bytes is ``s8 to f16, biased,
+interleaved``: two ``prmt`` insert bytes into 0x6400, and one ``sub`` each removes 1024 + 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..builder import Builder, Reg, trace
+from ..builder.operations.unpack_integers import pack_integers
+from ..dtypes import dtype
+from ..errors import DtypeError
+from ..ptx import tree
+
+_EXACT = "exact"
+_NAN = "exact; a NaN becomes ±480"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A recipe for a 32-bit word of 4 or 8 elements.
+
+    ``interleaved``: the order of the elements in the word, as ``k.unpack_integers`` documents;
+    ``biased``: 2^(bits − 1) is added to signed elements. ``instructions``: for a word, without
+    moves. ``exactness``: which elements are converted exactly.
+    """
+
+    source: str
+    dest: str
+    interleaved: bool
+    biased: bool
+    instructions: int
+    exactness: str = _EXACT
+
+    @property
+    def name(self) -> str:
+        """``"u4 to bf16, interleaved"``."""
+        words = ", biased" * self.biased + ", interleaved" * self.interleaved
+        return f"{self.source} to {self.dest}{words}"
+
+    @property
+    def elements(self) -> int:
+        """The number of elements in a word."""
+        return 32 // dtype(self.source).bits
+
+    def emit(self, k: Builder, word: Reg) -> tuple[Reg, ...]:
+        """The elements of a word as registers of pairs, in order."""
+        if dtype(self.source).kind == "float":
+            return k.unpack_floats(word, self.source, self.dest, interleaved=self.interleaved)
+        return k.unpack_integers(
+            word, self.source, self.dest, interleaved=self.interleaved, biased=self.biased
+        )
+
+    def pack(self, values: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+        """Elements (…, n) as the words that the recipe reads: integers' values, floats' codes."""
+        if dtype(self.source).kind == "float":
+            width = f"u{dtype(self.source).bits}"
+            return pack_integers(values, width, interleaved=self.interleaved)
+        return pack_integers(values, self.source, interleaved=self.interleaved, biased=self.biased)
+
+    def opcodes(self) -> tuple[str, ...]:
+        """The PTX instructions for a word, without moves."""
+
+        def body(k: Builder, word: Reg) -> None:
+            self.emit(k, word)
+
+        traced = trace(body, params={"word": "b32"}, name="conversion", lines=False)
+        found = [s.opcode for s in traced.entry.body or () if isinstance(s, tree.Instruction)]
+        return tuple(op for op in found if not op.startswith(("mov", "ld", "ret")))
+
+
+def _integers() -> Iterator[Conversion]:
+    """(f16, f16 interleaved, bf16, bf16 interleaved) for each kind of element."""
+    counts = {
+        ("u8", False): (4, 4, 10, 9), ("s8", True): (4, 4, 8, 7), ("s8", False): (5, 5, 8, 7),
+        **dict.fromkeys((("u4", False), ("s4", True), ("s4", False)), (12, 9, 13, 11)),
+    }  # fmt: skip
+    for (source, biased), numbers in counts.items():
+        forms = ((dest, interleaved) for dest in ("f16", "bf16") for interleaved in (False, True))
+        for (dest, interleaved), count in zip(forms, numbers, strict=True):
+            yield Conversion(source, dest, interleaved, biased, count)
+
+
+def _floats() -> Iterator[Conversion]:
+    for source, dest, counts, exactness in (
+        ("e4m3", "f16", (2, 4), _EXACT),
+        ("e4m3", "bf16", (10, 9), _NAN),
+        ("e5m2", "f16", (2, 2), _EXACT),
+        ("e2m1", "f16", (21, 19), _EXACT),
+        ("e2m1", "bf16", (21, 19), _EXACT),
+    ):
+        for interleaved, count in zip((False, True), counts, strict=True):
+            yield Conversion(source, dest, interleaved, False, count, exactness)
+
+
+CONVERSIONS: tuple[Conversion, ...] = (*_integers(), *_floats())
+
+
+def conversion(
+    source: str, dest: str, *, interleaved: bool = False, biased: bool = False
+) -> Conversion:
+    """The row of these properties. Raises DtypeError if there is none."""
+    for row in CONVERSIONS:
+        if (row.source, row.dest, row.interleaved, row.biased) == (
+            source, dest, interleaved, biased,
+        ):  # fmt: skip
+            return row
+    known = ", ".join(dict.fromkeys(f"{row.source} to {row.dest}" for row in CONVERSIONS))
+    raise DtypeError(
+        f"a conversion must be one of {known}, got {source} to {dest}"
+        + ", biased" * biased + ", interleaved" * interleaved
+    )  # fmt: skip
+
+
+def table() -> str:
+    """All rows as text: instructions for a word, per element, exactness."""
+    lines = [f"{'conversion':<34} {'word':>4} {'element':>7}  exactness"]
+    for row in CONVERSIONS:
+        share = row.instructions / row.elements
+        lines.append(f"{row.name:<34} {row.instructions:>4} {share:>7.2f}  {row.exactness}")
+    return "\n".join(lines)
