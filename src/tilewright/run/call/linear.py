@@ -16,6 +16,7 @@ from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
 from .request import MatmulOptions
+from .scaled_matmul import has_quantized, scales_as_operands
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": functions.relu,
@@ -125,13 +126,18 @@ class _Layer(NamedTuple):
         key = _activation_key(activation)
         epilogue = _epilogue(function, gate is not None, save, key)
         flat = None if out is None else _flat_out(out, tuple(lead), columns)
+        a = x.reshape(rows, depth)
+        if has_quantized(a, b):
+            a, b, epilogue, operands = scales_as_operands(a, b, epilogue, operands)
         arguments = EpilogueArguments(epilogue, {}, operands)
-        return launch_with_epilogue(x.reshape(rows, depth), b, arguments, options, flat), shape
+        return launch_with_epilogue(a, b, arguments, options, flat), shape
 
     def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy.
+        None if a matrix is a copy or quantized.
         """
+        if has_quantized(self.x, (self.w, self.gate)):
+            return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         flat = [(requested.a, self.x), (residual and residual.view, self.residual)]
         if any(v and v.address != array_view.view(array).address for v, array in flat):

@@ -42,9 +42,10 @@ from .request import (
 from .staging import StagedCall
 
 if TYPE_CHECKING:
-    from . import epilogue_call
+    from . import epilogue_call, scaled_matmul
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
+    scaled_matmul = deferred(".scaled_matmul", __package__)
 
 _fast_calls = CallCache()
 
@@ -103,13 +104,19 @@ def matmul(
 
     >>> tilewright.matmul(a, b, epilogue=lambda acc, bias: tilewright.relu(acc + bias), bias=bias)
 
+    ``a`` and ``b`` may be ``Scaled`` matrices with one scale, or one for each row of ``a`` and each
+    column of ``b``: the accumulator is multiplied by the scale of ``a``, then by that of ``b``,
+    before all else. D then is bf16 by default.
+
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:
         options = out_dtype, precision, fast_accum, device, config
-        return epilogue_call.matmul_with_epilogue(
-            (a, b, c, out, alpha, beta, operands), options, epilogue
-        )
+        arguments = a, b, c, out, alpha, beta, operands
+        call = epilogue_call.matmul_with_epilogue
+        if epilogue is not None and scaled_matmul.has_quantized(a, b):
+            call = scaled_matmul.scaled_matmul
+        return call(arguments, options, epilogue)
     try:
         key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
         candidates = _fast_calls.by_key.get(key, ())
@@ -120,6 +127,8 @@ def matmul(
         if result is not None:
             return result
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+    if scaled_matmul.has_quantized(a, b):
+        return scaled_matmul.scaled_matmul((a, b, c, out, alpha, beta, {}), tuple(options), None)
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)

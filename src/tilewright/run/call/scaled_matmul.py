@@ -1,0 +1,155 @@
+"""``matmul`` of ``Scaled`` matrices: their scales as operands of the epilogue.
+
+Scales that do not vary along K are factors of the rows or columns of D, so that the kernel for the
+plain 8-bit data computes the product and the epilogue multiplies the accumulator:
+
+    D = ((f32(acc) · scale of a) · scale of b), each product rounded to f32, then once to D's type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from ...errors import DtypeError, EpilogueError, ProblemError
+from ...gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
+from ...quantization.packed import Packed
+from ...quantization.scaled import Scaled
+from ..arrays import array_view
+from .alpha_beta import ALPHA, BETA
+from .epilogue_call import matmul_with_epilogue
+
+NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
+
+
+def has_quantized(a: Any, b: Any) -> bool:
+    """Whether an operand of a call is a Scaled or Packed matrix; ``b`` may be two."""
+    return any(isinstance(x, Scaled | Packed) for x in _matrices(a, b))
+
+
+def scaled_matmul(arguments: Sequence[Any], options: tuple[Any, ...], function: Any) -> Any:
+    """``matmul`` with a Scaled matrix. ``arguments``: a, b, c, out, α, β and the operands by name;
+    ``options``: those of ``MatmulOptions``; ``function``: the epilogue function, or None for D =
+    α · (scaled product) + β · C, in bf16 by default.
+
+    Raises ProblemError for scales that vary along K and for Packed matrices.
+    """
+    a, b, c, out, alpha, beta, operands = arguments
+    if function is None:
+        if out is None and options[0] is None:
+            options = ("bf16", *options[1:])
+        function, c, alpha, beta = _linear_combination(c, alpha, beta)
+    a, b, function, operands = scales_as_operands(a, b, function, operands)
+    return matmul_with_epilogue((a, b, c, out, alpha, beta, operands), options, function)
+
+
+def scales_as_operands(
+    a: Any, b: Any, function: Any, operands: dict[str, Any]
+) -> tuple[Any, Any, Epilogue, dict[str, Any]]:
+    """The data of the matrices, and the epilogue of their accumulators with the scales as operands
+    in front of ``function``. Raises what ``scaled_matmul`` raises.
+    """
+    matrices = _matrices(a, b)
+    named = list(zip(("a", "b", "b2"), NAMES, matrices, strict=False))
+    for name, _, matrix in named:
+        _check_matrix(name, matrix)
+    scales = {name: _operand(x) for _, name, x in named if isinstance(x, Scaled)}
+    left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
+    second = right[0] if len(right) == 1 else tuple(right)
+    wrapped = _with_scales(function, tuple(scales), len(right))
+    return left, second, wrapped, {**operands, **scales}
+
+
+def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
+    return (a, *b) if isinstance(b, tuple | list) else (a, b)
+
+
+def _check_matrix(name: str, matrix: Any) -> None:
+    if isinstance(matrix, Packed):
+        raise ProblemError(
+            f"{name} must be an array or Scaled, got {matrix}: there is no kernel yet that "
+            "multiplies packed weights",
+            hint=f"{name}.dequantize() is the matrix in f32",
+        )
+    if not isinstance(matrix, Scaled):
+        return
+    along_k = 1 if name == "a" else 0
+    rows_or_columns = matrix.block[along_k] >= matrix.shape[-2:][along_k]
+    if _size(matrix.scales) != 1 and not (rows_or_columns and matrix.block[1 - along_k] == 1):
+        line = "row" if name == "a" else "column"
+        raise ProblemError(
+            f"{name} must have one scale or one per {line}, got {matrix}: there is no kernel yet "
+            "with scales that vary along K",
+            hint=f"{name}.dequantize() is the matrix in f32",
+        )
+
+
+def _size(array: Any) -> int:
+    return int(np.prod(array.shape))
+
+
+def _operand(matrix: Scaled) -> Any:
+    """The scales as an operand that broadcasts to D; ue8m0, which no epilogue reads, as f32."""
+    view = array_view.view(matrix.scales)
+    if view.dtype != "ue8m0":
+        return matrix.scales
+    if view.device != "cpu":
+        raise DtypeError(f"scales on {view.device} must be f32 or bf16, got ue8m0")
+    bits = array_view.bits(view).astype(np.uint32) << 23
+    found = np.where(bits == 0, np.uint32(1 << 22), bits)  # 2⁻¹²⁷ is subnormal in f32
+    return np.where(found == 0xFF << 23, np.uint32(0x7FFFFFFF), found).view(np.float32)
+
+
+def _linear_combination(c: Any, alpha: Any, beta: Any) -> tuple[Epilogue, Any, Any, Any]:
+    """α x + β C as an epilogue, and those of C, α and β that have an effect."""
+    if not _is(beta, 0):
+        if c is None:
+            raise ProblemError("c must be given if beta is not 0")
+        return _ACCUMULATED, c, alpha, beta
+    return (_UNCHANGED, None, ALPHA, BETA) if _is(alpha, 1) else (_MULTIPLIED, None, alpha, BETA)
+
+
+def _is(factor: Any, number: int) -> bool:
+    return isinstance(factor, int | float) and factor == number
+
+
+_UNCHANGED = Epilogue(lambda x: x)
+_MULTIPLIED = Epilogue(lambda x, alpha: alpha * x)
+_ACCUMULATED = Epilogue(lambda x, alpha, beta, c: alpha * x + beta * c)
+
+
+def _with_scales(function: Any, scales: tuple[str, ...], count: int) -> Epilogue:
+    """``function``, which gets ``count`` scaled accumulators; the scales are further operands."""
+    user = epilogue(function)
+    names = user.parameters[count:]
+    for name in scales:
+        if name in names:
+            raise EpilogueError(f"{name} are the scales of a matrix, got an operand of {user}")
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(name, kind) for name in (*user.parameters[:count], *scales)]
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=user.defaults.get(name, Parameter.empty))
+        for name in names
+    ]
+    scaled = _scaled(user.function)
+    scaled.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    scaled.__name__ = user.__name__
+    key = epilogue_key(function)
+    return epilogue_with_key(scaled, None if key is None else ("scales", key, scales, count))
+
+
+def _scaled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` of accumulators that are multiplied by the scales of A and of their B."""
+
+    def scaled(*accumulators: Any, **operands: Any) -> Any:
+        of_a, *of_b = [operands.pop(name, None) for name in NAMES]
+        products = []
+        for accumulator, scale in zip(accumulators, of_b, strict=False):
+            product = accumulator if of_a is None else accumulator * of_a
+            products.append(product if scale is None else product * scale)
+        return function(*products, **operands)
+
+    return scaled
