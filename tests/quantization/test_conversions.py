@@ -15,19 +15,19 @@ from tilewright.builder import Builder, Pointer, trace
 from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError
 from tilewright.number_conversion import decode
-from tilewright.quantization.conversions import CONVERSIONS, Conversion, conversion, table
+from tilewright.quantization.conversions import CONVERSIONS, ElementConversion, conversion, table
 from tilewright.vm import Machine
 
 BLOCK = 128
 FLOATS = [row for row in CONVERSIONS if row.source[0] == "e"]
 
 
-def name_of(row: Conversion) -> str:
+def name_of(row: ElementConversion) -> str:
     return row.name
 
 
 @every_row("row", CONVERSIONS, ids=name_of)
-def test_the_counts_are_those_of_the_ptx(row: Conversion) -> None:
+def test_the_counts_are_those_of_the_ptx(row: ElementConversion) -> None:
     assert len(row.opcodes()) == row.instructions
     assert row.name in table() and conversion(
         row.source, row.dest, interleaved=row.interleaved, biased=row.biased
@@ -41,7 +41,7 @@ def test_the_documents_own_recipe() -> None:
     assert row.pack([[0, -128, 127, 1]]).tolist() == [[0x8100FF80]]
 
 
-def converted(row: Conversion, words: np.ndarray) -> np.ndarray:
+def converted(row: ElementConversion, words: np.ndarray) -> np.ndarray:
     """The bits of the halves that the recipe makes of each word, on the virtual machine."""
 
     def body(k: Builder, given: Pointer, made: Pointer) -> None:
@@ -62,7 +62,7 @@ def converted(row: Conversion, words: np.ndarray) -> np.ndarray:
 
 @pytest.mark.vm
 @every_row("row", FLOATS, ids=name_of)
-def test_every_element_in_every_place(row: Conversion) -> None:
+def test_every_element_in_every_place(row: ElementConversion) -> None:
     t = dtype(row.source)
     rng = np.random.default_rng(5)
     codes = rng.integers(0, 1 << t.bits, (max(1 << t.bits, BLOCK) * 2, row.elements))

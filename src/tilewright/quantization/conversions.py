@@ -25,7 +25,7 @@ _NAN = "exact; a NaN becomes ±480"
 
 
 @dataclass(frozen=True)
-class Conversion:
+class ElementConversion:
     """A recipe for a 32-bit word of 4 or 8 elements.
 
     ``interleaved``: the order of the elements in the word, as ``k.unpack_integers`` documents;
@@ -77,7 +77,7 @@ class Conversion:
         return tuple(op for op in found if not op.startswith(("mov", "ld", "ret")))
 
 
-def _integers() -> Iterator[Conversion]:
+def _integers() -> Iterator[ElementConversion]:
     """(f16, f16 interleaved, bf16, bf16 interleaved) for each kind of element."""
     counts = {
         ("u8", False): (4, 4, 10, 9), ("s8", True): (4, 4, 8, 7), ("s8", False): (5, 5, 8, 7),
@@ -86,10 +86,10 @@ def _integers() -> Iterator[Conversion]:
     for (source, biased), numbers in counts.items():
         forms = ((dest, interleaved) for dest in ("f16", "bf16") for interleaved in (False, True))
         for (dest, interleaved), count in zip(forms, numbers, strict=True):
-            yield Conversion(source, dest, interleaved, biased, count)
+            yield ElementConversion(source, dest, interleaved, biased, count)
 
 
-def _floats() -> Iterator[Conversion]:
+def _floats() -> Iterator[ElementConversion]:
     for source, dest, counts, exactness in (
         ("e4m3", "f16", (2, 4), _EXACT),
         ("e4m3", "bf16", (10, 9), _NAN),
@@ -98,15 +98,15 @@ def _floats() -> Iterator[Conversion]:
         ("e2m1", "bf16", (21, 19), _EXACT),
     ):
         for interleaved, count in zip((False, True), counts, strict=True):
-            yield Conversion(source, dest, interleaved, False, count, exactness)
+            yield ElementConversion(source, dest, interleaved, False, count, exactness)
 
 
-CONVERSIONS: tuple[Conversion, ...] = (*_integers(), *_floats())
+CONVERSIONS: tuple[ElementConversion, ...] = (*_integers(), *_floats())
 
 
 def conversion(
     source: str, dest: str, *, interleaved: bool = False, biased: bool = False
-) -> Conversion:
+) -> ElementConversion:
     """The row of these properties. Raises DtypeError if there is none."""
     for row in CONVERSIONS:
         if (row.source, row.dest, row.interleaved, row.biased) == (
