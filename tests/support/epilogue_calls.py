@@ -121,6 +121,9 @@ PAIRS = {
     "multicast": ("tma:128x128x64:2:3/2x1", "n"),
     "pingpong, cluster": ("tma:128x128x64:2p:3/1x2", "k"),
     "dynamic": ("tma:64x128x64:1:3d", "n"),
+    "swapped": ("tma:128x40x64:1:3~", "n"),
+    "swapped, multicast": ("tma:256x32x64:2:3/1x2~", "k"),
+    "swapped, pingpong": ("tma:128x64x64:2p:3~", "k"),
     "chosen": (None, "n"),
 }
 

@@ -33,6 +33,10 @@ def scaled_gelu(acc, bias, row, column):
     return tilewright.gelu(acc * row * column + bias, approximate="tanh")
 
 
+def swiglu(gate, up, bias):
+    return tilewright.silu(gate) * up + bias
+
+
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 LAYERS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "silu residual": (
@@ -46,6 +50,7 @@ LAYERS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
         scaled_gelu, E4M3, "tma:128x192x128:2p:4",
         {"row": zeros((M, 1), "f4"), "column": zeros((N,), "f4")},
     ),
+    "swiglu, swapped": (swiglu, BF16, "tma:128x16x128:1:6~", {}),
 }  # fmt: skip
 
 
@@ -56,6 +61,8 @@ SPILLS = {"gelu e4m3": 512}  # bytes, at most: less than rows of 32 bytes cost
 def test_epilogues_do_not_spill(name: str) -> None:
     function, type_, config, operands = LAYERS[name]
     a, b = zeros((M, K), type_), zeros((N, K), type_).T
+    if function is swiglu:
+        b = b, b
     plan = tilewright.plan(
         a, b, epilogue=function, bias=zeros((N,), BF16), device="vm", config=config,
         fast_accum=type_ is E4M3, **operands,

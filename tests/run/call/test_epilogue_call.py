@@ -199,10 +199,10 @@ def test_errors_of_two_matrices_b() -> None:
     a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
     with pytest.raises(ProblemError, match="must have one shape and type"):
         tilewright.matmul(a, (a, b), epilogue=gated, s=1.0, device="vm")
-    with pytest.raises(ConfigError, match="two matrices B exclude swap"):
-        tilewright.matmul(
-            a, (a, a), epilogue=gated, s=1.0, device="vm", config="tma:128x64x64:2:3~"
-        )
+    rows = ("tma:128x64x64:2:3~", "multiple of 128 rows of a swapped pair, got 64")
+    for config, text in (rows, ("tma:128x128x64:1:3*2", "two matrices B exclude split-K")):
+        with pytest.raises(ConfigError, match=text):
+            tilewright.matmul(a, (a, a), epilogue=gated, s=1.0, device="vm", config=config)
 
 
 @pytest.mark.parametrize("name", OTHER_KERNELS)

@@ -65,9 +65,12 @@ class TmaCopy(StageCopy):
         self.share, self.multicast = share, multicast
 
     def begin(self, tile: WorkTileInfo) -> Any:
-        self.row, self.batch = tile.column if self.along_n else tile.row, tile.batch
+        self.row, self.batch = self._row(tile), tile.batch
         self.map, size = self.operand.map_and_bytes(self.k, self.maps, self.row, self.limit)
         return size
+
+    def _row(self, tile: WorkTileInfo) -> Any:
+        return tile.column if self.along_n else tile.row
 
     def target(self, stage: Any) -> Any:
         return self.address + stage * self.operand.bytes
@@ -83,7 +86,7 @@ class PairCopy(TmaCopy):
     """
 
     def begin(self, tile: WorkTileInfo) -> Any:
-        self.row, self.batch = tile.column // 2, tile.batch
+        self.row, self.batch = self._row(tile) // 2, tile.batch
         return self.operand.bytes
 
     def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:

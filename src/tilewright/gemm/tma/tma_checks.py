@@ -18,7 +18,7 @@ from ...target import DeviceSpec
 from ..columns import Column, larger, select
 from ..problem import PROMOTION_K, Problem
 from .tma_config import TmaConfig
-from .tma_geometry import SWIZZLE_BYTES, TmaGeometry, swizzle_bytes
+from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry, swizzle_bytes
 from .tma_operand import TmaOperand, matrix_operands, operands
 
 REQUIRED_TARGET = "sm_90a"
@@ -106,9 +106,19 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     if problem.epilogue is None:
         return
     if problem.pair:
+        sharers = select(config.swap, config.cluster[1], config.cluster[0])
         yield _Rule(
-            (config.swap != 0) | (config.split > 1) | (config.cluster[0] > 2),
-            lambda: ": two matrices B exclude swap, split-K and clusters of more than 2 CTAs in M",
+            (config.split > 1) | (sharers > 2),
+            lambda: (
+                ": two matrices B exclude split-K, and clusters of which more than 2 CTAs share B"
+            ),
+        )
+        yield _Rule(
+            select(config.swap, config.warpgroup_rows % (2 * WGMMA_ROWS) != 0, False),
+            lambda: (
+                f": a warpgroup must have a multiple of {2 * WGMMA_ROWS} rows of a swapped pair, "
+                f"got {config.warpgroup_rows}"
+            ),
         )
     partial = bool(problem.epilogue.partial_reductions)
     yield _Rule(

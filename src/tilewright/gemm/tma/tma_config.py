@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
+from typing import Any
 
 from ...errors import ConfigError
 from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
@@ -88,6 +89,13 @@ class TmaConfig(TmaGeometry[int]):
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
+
+
+def d_corner(problem: Problem, config: TmaConfig, row: Any, column: Any) -> tuple[Any, Any]:
+    """Where a tile at (row, column) of the product begins in D, or in Dᵀ if swapped."""
+    if not problem.pair:
+        return row, column
+    return (row // 2, column) if config.swap else (row, column // 2)
 
 
 @lru_cache(maxsize=256)

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, power_of_two_divisor, select
-from ..epilogue_costs import EpilogueCost, epilogue_cost, epilogue_loads
+from ..epilogue_costs import epilogue_cost, tma_function_seconds
 from ..problem import SUPPORTED_TYPES, Problem
 from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, needs_relayout, relayout_seconds
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
-from .tma_geometry import SWIZZLE_BYTES, WARPGROUP, WGMMA_ROWS, swizzle_bytes
+from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, swizzle_bytes
 from .tma_operand import matrix_operands
 
 # Cycles of an SM:
@@ -43,11 +43,6 @@ POWER_LIMITED = 1.08  # times a mainloop on a full device, where epilogues do no
 REDUCTION, REDUCTION_SPLIT, REDUCTION_BYTE = 1.4e-6, 0.07e-6, 1 / 4.7e12  # of split-K
 SMS_FOR_BANDWIDTH = 0.94  # fraction of the SMs that reaches the memory bandwidth
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
-# Of an epilogue function, besides what ``epilogue_costs`` has:
-BYTE_ROWS = {64: 8_600, 32: 19_000}  # cycles of a 128×192 tile whose outputs of one byte are stored
-# in rows of 64 bytes, or of 32
-FREE_REGISTERS = 208  # of a thread, for accumulators and what is live in an epilogue tile
-SPILL_BYTE = 2.5  # cycles per byte of spills per thread
 REREAD, REREAD_IN_ONE_WAVE = 0.42, 0.4  # fraction of repeated reads that misses the L2; of that
 SUSTAINED = 0.76  # of the tensor cores' peak, which power allows in the long run
 
@@ -113,7 +108,7 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
     epilogue, cost = _epilogue_seconds(problem, configs), epilogue_cost(problem)
-    function = _function_seconds(problem, configs, cost)
+    function = tma_function_seconds(problem, configs, PINGPONG)
     a, b = (_operand_costs(operand) for operand in matrix_operands(problem, configs))
     return TileCosts(
         wgmma=wgmmas * WGMMA * bn / 2 + promotion,
@@ -169,57 +164,20 @@ def _plain_output(problem: Problem) -> str:
 
 def _epilogue_seconds(problem: Problem, configs: TmaColumns) -> tuple[Column, Column]:
     """Seconds of the epilogue of one of several tiles of a CTA, and of its only tile."""
-    bm, bn, _ = configs.tile
+    bn = configs.tile[1]
     # Partial accumulators have 32 bits; most types of D have 16.
     factor = 1 + configs.stores_partial
     factor = factor * select(configs.swap, 1.0, np.where(bn % 32, NARROW_STORES, 1.0))
     # With pingpong one warpgroup does it, while the other one's mainloop runs if it has a tile.
     overlapped = np.where(bn % 64, NARROW_PINGPONG, PINGPONG)
     tensors = 1 if problem.epilogue is None else len(problem.epilogue.output_bytes)
-    elements = bm * configs.d_tile_columns(problem) * tensors
+    d_rows, d_columns = configs.d_tile(problem)
+    elements = d_rows * d_columns * tensors
     seconds = EPILOGUE_ELEMENT * elements + EPILOGUE_TILE * configs.epilogue_tiles(16)
     return (
         EPILOGUE + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
         EPILOGUE + seconds * (factor * np.where(configs.pingpong, 2.0, 1.0)),
     )
-
-
-def _function_seconds(
-    problem: Problem, configs: TmaColumns, cost: EpilogueCost
-) -> tuple[Column, Column]:
-    """Seconds that an epilogue function adds to a tile that another one follows, and to the last
-    tile of a CTA. With pingpong the other warpgroup's mainloop overlaps its instructions and hides
-    the latency of its loads, but not the loads themselves, nor spills.
-    """
-    if problem.epilogue is None:
-        return np.zeros(len(configs)), np.zeros(len(configs))
-    elements = configs.tile[0] * configs.d_tile_columns(problem)
-    shared = cost.loads * elements + SPILL_BYTE * _spilled_bytes(problem, configs)
-    width = configs.graph_epilogue_width(problem)
-    if 1 in problem.epilogue.output_bytes:
-        wide = ~configs.swap & (width >= 64)  # swapped tiles are staged byte by byte
-        shared = shared + np.where(wide, BYTE_ROWS[64], BYTE_ROWS[32]) / (128 * 192) * elements
-    instructions = cost.instructions * elements * CYCLE
-    alone = cost.latency + instructions
-    hidden = np.where(configs.pingpong, PINGPONG * instructions, alone)
-    return shared * CYCLE + hidden, shared * CYCLE + alone
-
-
-def _spilled_bytes(problem: Problem, configs: TmaColumns) -> Column:
-    """Bytes of a thread's spills, as ptxas reported them: where the accumulators, an epilogue
-    tile's outputs and the addresses of its inputs exceed the register budget.
-    """
-    assert problem.epilogue is not None
-    graph, width = problem.epilogue.graph, configs.graph_epilogue_width(problem)
-    elements = width * WGMMA_ROWS // WARPGROUP
-    words = elements * sum(problem.epilogue.output_bytes) // 4 + elements * len(graph.reductions)
-    matrices, vectors = epilogue_loads(graph)
-    per_matrix, per_vector = np.where(configs.swap, 16, 4), np.where(configs.swap, 4, 2)
-    addresses = per_matrix * len(matrices) + per_vector * vectors
-    live = configs.accumulator_registers + words + addresses
-    tiles = configs.warpgroup_rows * configs.d_tile_columns(problem) // (WGMMA_ROWS * width)
-    spilled: Column = 8 * np.maximum(0, live - FREE_REGISTERS) * tiles
-    return spilled
 
 
 def estimates(

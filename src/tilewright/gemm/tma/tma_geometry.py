@@ -116,10 +116,19 @@ class TmaGeometry(Generic[N]):
         total: N = self.consumers * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
         return total
 
-    def d_tile_columns(self, problem: Problem) -> N:
-        """Columns of the tile in D: half of them where two matrices B are multiplied."""
-        columns: N = self.tile[1] // 2 if problem.pair else self.tile[1]
-        return columns
+    def d_tile(self, problem: Problem) -> tuple[N, N]:
+        """The tile's M and N in D: half of what B's rows give where two matrices B are
+        multiplied.
+        """
+        bm, bn, _ = self.tile
+        if not problem.pair:
+            return bm, bn
+        return select(self.swap, bm // 2, bm), select(self.swap, bn, bn // 2)
+
+    def d_warpgroup_rows(self, problem: Problem) -> N:
+        """Rows of the tile in D that a consumer warpgroup stores."""
+        rows: N = self.d_tile(problem)[0] // select(self.pingpong, 1, self.consumers)
+        return rows
 
     def graph_epilogue_width(self, problem: Problem) -> N:
         """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs. Few
@@ -131,7 +140,7 @@ class TmaGeometry(Generic[N]):
         limit = select(self.swap, 64, 64 if max(sizes) <= 2 else 32)
         if min(sizes) > 1:
             limit = select(self.accumulator_registers > MANY_ACCUMULATORS, 32, limit)
-        width: N = power_of_two_divisor(self.d_tile_columns(problem), limit)
+        width: N = power_of_two_divisor(self.d_tile(problem)[1], limit)
         return width
 
     def epilogue_shared_bytes(self, problem: Problem) -> N:
@@ -148,8 +157,8 @@ class TmaGeometry(Generic[N]):
 
     def graph_epilogue_tiles(self, problem: Problem) -> N:
         """Epilogue tiles of a warpgroup, of an epilogue function."""
-        columns = self.d_tile_columns(problem) // self.graph_epilogue_width(problem)
-        tiles: N = self.warpgroup_rows // WGMMA_ROWS * columns
+        columns = self.d_tile(problem)[1] // self.graph_epilogue_width(problem)
+        tiles: N = self.d_warpgroup_rows(problem) // WGMMA_ROWS * columns
         return tiles
 
     def tensor_copy_loads(self, problem: Problem, type_: str) -> Any:

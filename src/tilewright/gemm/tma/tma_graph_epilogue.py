@@ -63,7 +63,7 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
     assert problem.epilogue is not None
     aligns = (problem.align_d, *(layout.align for layout in problem.epilogue.outputs))
     first = EpilogueTile.of(problem, config)
-    width, columns = config.graph_epilogue_width(problem), config.d_tile_columns(problem)
+    width, columns = config.graph_epilogue_width(problem), config.d_tile(problem)[1]
     return tuple(
         replace(
             first, type=dtype(output.type), width=width, columns=columns, with_c=False,
@@ -106,19 +106,21 @@ class TmaGraphEpilogue(TmaEpilogue):
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Store the outputs of 64-row blocks, and combine their maxima."""
         self.maxima.begin()
-        super().run(acc, row, column, batch)
+        super().run(self._elements_of(acc), row, column, batch)
         self.maxima.store(batch)
 
-    def _epilogue_tile(
-        self, acc: list[list[Any]], number: int, row: Any, column: Any, batch: Any
-    ) -> tuple[list[Any], Any]:
-        """A tuple for each element, of one accumulator or of both products' accumulators."""
-        halves = [acc]
-        if self.pair:
+    def _elements_of(self, acc: list[list[Any]]) -> list[list[Any]]:
+        """A tuple for each element of the blocks, of one accumulator or of both products'
+        accumulators.
+        """
+        halves, middle = [acc], len(acc) // 2
+        if self.pair and self.tile.swap:
+            halves = [acc[:middle], acc[middle:]]
+        elif self.pair:
             middle = len(acc[0]) // 2
             halves = [[block[:middle] for block in acc], [block[middle:] for block in acc]]
-        parts = [TmaEpilogue._epilogue_tile(self, h, number, row, column, batch) for h in halves]
-        return list(zip(*(part[0] for part in parts), strict=True)), parts[0][1]
+        blocks = zip(*halves, strict=True)
+        return [list(zip(*block, strict=True)) for block in blocks]
 
     def _offsets(self) -> list[tuple[int, int]]:
         """(row, column) of each accumulator of a thread in a tile, from those of the first."""

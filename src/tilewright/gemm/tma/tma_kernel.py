@@ -37,7 +37,7 @@ from .epilogue_load.operand_stages import OperandReader, OperandStages
 from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import PairParameters, TmaParameters, tma_parameters
-from .tma_config import TmaConfig
+from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue
@@ -209,19 +209,19 @@ class TmaKernel:
     def _copies(self) -> list[StageCopy]:
         """The copies that fill a stage."""
         k, p, scheduler, stages = self.k, self.parameters, self.scheduler, self.stages
-        left_maps, right_maps = self._swapped((p.map_a, p.edge_a), (p.map_b, p.edge_b))
+        b_maps = (p.map_b, p.map_b2 if isinstance(p, PairParameters) else p.edge_b)
+        left_maps, right_maps = self._swapped((p.map_a, p.edge_a), b_maps)
         left_rows, right_rows = self._swapped(p.m, p.n)
         left_mask, right_mask = multicast_masks(k, self.config, scheduler)
         left_share, right_share = scheduler.rank_n, scheduler.rank_m
-        left = TmaCopy(
+        b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
+        left_copy, right_copy = self._swapped(TmaCopy, b_copy)
+        left = left_copy(
             k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
             multicast=left_mask,
         )  # fmt: skip
-        kind, maps = TmaCopy, right_maps
-        if isinstance(p, PairParameters):
-            kind, maps = PairCopy, (p.map_b, p.map_b2)
-        right = kind(
-            k, stages.right, maps, right_rows, along_n=True, share=right_share,
+        right = right_copy(
+            k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,
         )  # fmt: skip
         return [left, right]
@@ -231,7 +231,7 @@ class TmaKernel:
         k, config = self.k, self.config
         k.wait_for_prior_grids()
         consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
-        first_row = 0 if config.pingpong else consumer * config.warpgroup_rows
+        first_row = 0 if config.pingpong else consumer * config.d_warpgroup_rows(self.problem)
         state = self.stages.pipeline.make_consumer_state()
         mainloop = (PromotedMainloop if self.problem.promoted else WgmmaMainloop)(
             k, self.problem, config, self.stages, self.scheduler, consumer, self.order, state
@@ -252,8 +252,8 @@ class TmaKernel:
                     partials.run(accumulators, zero + first_row, zero, tile.partial.view("u32"))
             if config.split == 1 or config.tail:
                 with k.if_(tile.partial < 0 if config.tail else True):
-                    column = tile.column // 2 if self.problem.pair else tile.column
-                    epilogue.run(accumulators, tile.row + first_row, column, tile.batch)
+                    row, column = d_corner(self.problem, config, tile.row, tile.column)
+                    epilogue.run(accumulators, row + first_row, column, tile.batch)
 
         if config.pingpong:
             self.scheduler.for_each_tile(process, consumer, 2)

@@ -56,11 +56,22 @@ class WgmmaMainloop:
         )
         self.left_descriptor = descriptor_start(stages.left.address) | left_bits
         self.right_descriptor = descriptor_start(stages.right.address) | right_bits
+        self.block_rows = self._block_rows()
         if config.consumers > 1 and not config.pingpong:
-            own = consumer * (left.byte_offset(config.warpgroup_rows, 0) >> 4)
+            own = consumer * (left.byte_offset(config.d_warpgroup_rows(problem), 0) >> 4)
             self.left_descriptor = self.left_descriptor + own.to("u64")
         self.release = self._release_function()
         self.previous = k.var("u32", 0)  # the stage of the wgmmas before
+
+    def _block_rows(self) -> list[int]:
+        """The row of the tile where each 64-row block of the first warpgroup begins. The rows of
+        two matrices B are the halves of a swapped tile; each warpgroup has the same part of both.
+        """
+        rows = [block * WGMMA_ROWS for block in self.blocks]
+        if not (self.problem.pair and self.config.swap):
+            return rows
+        first = rows[: len(rows) // 2]
+        return first + [row + self.config.tile[0] // 2 for row in first]
 
     def _allocate(self) -> None:
         """Allocate the accumulator registers."""
@@ -113,7 +124,7 @@ class WgmmaMainloop:
                 k.wgmma(
                     self.opcode.format(columns),
                     registers,
-                    a + (left.byte_offset(block * WGMMA_ROWS, first_k) >> 4),
+                    a + (left.byte_offset(self.block_rows[block], first_k) >> 4),
                     b + (right.byte_offset(column, first_k) >> 4),
                     accumulate=True if i else accumulate,
                     trans=self.transposed,

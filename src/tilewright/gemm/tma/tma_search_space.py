@@ -39,6 +39,8 @@ TILES = {
     (256, 2, False): (128,),
     (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
 }
+# Of two matrices B besides, swapped: a warpgroup has 64 rows of each.
+PAIR_TILES = {(128, 1, False): (128, 96, 64, 48, 32, 16)}
 # Tiles that are candidates for any N: a pair of MN-major matrices B needs two swizzled rows.
 MIN_TILE_N, PAIR_TILE_N = 16, 128
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
@@ -91,9 +93,9 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     tiles: list[tuple[int, ...]] = []
     indices: dict[_Warpgroups, dict[int, list[int]]] = {}
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
-    for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
-        by_width = indices[bm, consumers, pingpong, swap] = {}
-        table = TILES[bm, consumers, pingpong]
+    for warpgroups in _warpgroups(problem):
+        (bm, consumers, pingpong, swap), table = warpgroups, _table(warpgroups)
+        by_width = indices[warpgroups] = {}
         for bn in range(min(table), max(table) + 1, 8 if swap else 16):
             k_tiles = (k_tile, 2 * k_tile) if bm * bn < LARGE_TILE else (k_tile,)
             by_width[bn] = [len(tiles) + i for i in range(len(k_tiles))]
@@ -103,6 +105,20 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     fitting = fits(problem, configs, device) & (configs.stages >= MIN_STAGES)
     columns = np.array(tiles, np.int64).T
     return _Catalog(indices, columns, configs, tile_costs(problem, configs, device), fitting)
+
+
+def _warpgroups(problem: Problem) -> list[_Warpgroups]:
+    """The tables' warpgroups, each as it is and swapped."""
+    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, (False, True))]
+    if problem.pair:
+        found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
+    return found
+
+
+def _table(warpgroups: _Warpgroups) -> tuple[int, ...]:
+    """The table's tile N."""
+    key = warpgroups[:3]
+    return TILES[key] if key in TILES else PAIR_TILES[key]
 
 
 def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
@@ -136,11 +152,11 @@ def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]
     out.
     """
     found: list[int] = []
-    always = PAIR_TILE_N if problem.pair else MIN_TILE_N
     for warpgroups, by_width in catalog.indices.items():
         bm, *_, swap = warpgroups
+        always = PAIR_TILE_N if problem.pair and not swap else MIN_TILE_N
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
-        if bm < 2 * rows or bm <= 64:
+        if bm < 2 * rows or bm <= 64 or warpgroups[:3] in PAIR_TILES:
             for bn in _widths(problem, device, warpgroups):
                 if bn < 2 * columns or bn <= always:
                     found += by_width[bn]
@@ -152,8 +168,7 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     to the problem, so that the tiles fill whole waves. Only the table's where the epilogue needs
     accumulator registers: with a C, or where D is not stored by tensor copies.
     """
-    bm, consumers, pingpong, swap = warpgroups
-    table = TILES[bm, consumers, pingpong]
+    (bm, _, _, swap), table = warpgroups, _table(warpgroups)
     if problem.with_c or relayout_problem(problem).align_d < 16:
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)

@@ -12,7 +12,7 @@ from typing import Any
 from ....builder import Builder
 from ...problem import Problem
 from ..tile_scheduler import TileScheduler, WorkTileInfo
-from ..tma_config import TmaConfig
+from ..tma_config import TmaConfig, d_corner
 from ..tma_epilogue import copy_by_tma
 from .operand_stages import LoadedOperand, OperandStages, WarpgroupStages
 
@@ -41,11 +41,9 @@ class EpilogueLoadWarp:
 
     def _load_work_tile(self, work_tile: WorkTileInfo, _: Any) -> None:
         k, config = self.k, self.config
-        row, column = work_tile.row, work_tile.column
+        row, column = d_corner(self.problem, config, work_tile.row, work_tile.column)
         if not config.pingpong:
-            row = row + self.consumer * config.warpgroup_rows
-        if self.problem.pair:
-            column = column // 2
+            row = row + self.consumer * config.d_warpgroup_rows(self.problem)
         with k.if_(work_tile.partial < 0 if config.tail else True):
             with k.if_(k.elect()):
                 for number in range(self.tiles):

@@ -48,7 +48,7 @@ def loaded_operands(problem: Problem, config: TmaConfig) -> tuple[LoadedOperand,
         return ()
     tile = replace(
         EpilogueTile.of(problem, config), width=config.graph_epilogue_width(problem),
-        columns=config.d_tile_columns(problem), with_c=False, by_tma=True,
+        columns=config.d_tile(problem)[1], with_c=False, by_tma=True,
         buffers=config.load_stages(problem), together=False, align=16,
     )  # fmt: skip
     found, offset = [], 0
