@@ -102,6 +102,36 @@ def test_16_bit_inputs_are_exact(type_: Any) -> None:
     assert np.array_equal(one.scales, other.scales)
 
 
+HOSTILE = (X * 2.0 ** RNG.integers(-20, 20, X.shape)).astype(np.float32)[:20, :264]
+HOSTILE[3] = 0
+HOSTILE[4, 7], HOSTILE[5, 9], HOSTILE[6, 8], HOSTILE[7] = np.nan, np.inf, -np.inf, np.nan
+HOSTILE[8], HOSTILE[9, 1] = 1e-45, -0.0
+
+
+@pytest.mark.vm
+@every_row(
+    "source type_ block scale_type",
+    [
+        (np.float32, "e4m3", (1, 128), "f32"),
+        (ml_dtypes.bfloat16, "e4m3", (1, 128), "ue8m0"),
+        (np.float32, "e5m2", "row", "bf16"),
+        (ml_dtypes.bfloat16, "s8", "row", "f32"),
+        (np.float16, "e4m3", None, "f32"),
+    ],
+)
+def test_a_kernel_has_the_same_bits(source: Any, type_: str, block: Any, scale_type: str) -> None:
+    with np.errstate(all="ignore"):
+        x = HOSTILE.astype(source)
+    how = {"scale_dtype": scale_type}
+    found, expected = (
+        quantize(x, type_, block, device="vm", **how),
+        quantize(x, type_, block, **how),
+    )
+    assert repr(found) == repr(expected)
+    assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
+    assert np.array_equal(found.scales.view(np.uint8), expected.scales.view(np.uint8))
+
+
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, "u8"), DtypeError, "dtype must be one of e4m3, e5m2, s8, got 'u8'"),
     (lambda: quantize(X.astype(float)), DtypeError, "x must be one of f32, f16, bf16, got f64"),
@@ -109,6 +139,9 @@ WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, block=(0, 1)), ProblemError, "block must be"),
     (lambda: quantize(X, block="row", scale=X[0, :7]), ProblemError, "or have shape 150×1, got 7"),
     (lambda: quantize(X, scale_dtype="f16"), DtypeError, "scale_dtype must be one of f32, bf16"),
+    (lambda: quantize(X, block="column", device="vm"), ProblemError, "got blocks per column"),
+    (lambda: quantize(X, scale=2.0, device="vm"), ProblemError, "or 1×128, got a given scale"),
+    (lambda: quantize(X[:, 1:5], device="vm"), ProblemError, "x must be contiguous, with rows of"),
     (lambda: quantize_weight(X, "u4", 128), ProblemError, "group must divide K = 300, got 128"),
     (lambda: quantize_weight(X, "u4", 100, "none"), ProblemError, "zeros must be None, or"),
     (lambda: quantize_weight(X, "s4", 100, "integer"), ProblemError, "for u4 and u8"),

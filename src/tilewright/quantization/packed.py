@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DeviceError, DtypeError, ProblemError
 from . import weight_types
 from .array_access import Array, as_float32, codes, info, numbers, sizes
-from .scaled import required, typed
+from .scaled import Scaled, required, typed
 from .weight_types import WeightType, weight_type
 
 SCALE_TYPES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
@@ -235,6 +235,11 @@ class Packed:
         return cls(
             **fields, type=str(given["type"]), group=int(given["group"]), transposed=transposed
         )
+
+
+def is_quantized(*matrices: Any) -> bool:
+    """Whether one of the values is a Scaled or Packed matrix."""
+    return any(isinstance(x, Scaled | Packed) for x in matrices)
 
 
 def _checked_group(group: Any, depth: int) -> int:

@@ -14,9 +14,10 @@ from ..errors import DtypeError, ProblemError
 from ..number_conversion import encode
 from . import quantization_reference as reference
 from . import scale_blocks, weight_types
-from .array_access import Array, info, new_array, numbers, sizes
+from .array_access import Array, ArrayInfo, info, new_array, numbers, sizes
 from .packed import Packed
 from .quantization_reference import F32
+from .quantize_kernels import GROUP, QuantizeForm, launch
 from .scaled import Scaled
 from .weight_types import FORMATS, WeightType, weight_type
 
@@ -27,36 +28,65 @@ ZEROS = (None, "integer", "float")
 
 
 def quantize(
-    x: Any, dtype: str = "e4m3", block: Any = None, scale: Any = None, *, scale_dtype: str = "f32"
+    x: Any,
+    dtype: str = "e4m3",
+    block: Any = None,
+    scale: Any = None,
+    *,
+    scale_dtype: str = "f32",
+    device: Any = None,
 ) -> Scaled:
     """An array R×C (or a stack) of f32, f16 or bf16 as 8-bit elements with scales.
 
-    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale), "row" (one for each row:
+    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale for a matrix), "row" (one for each row:
     per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks at the end
     are allowed. ``scale``: None computes each scale from the largest magnitude of its block; a
     number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of computed
     scales: f32, bf16, or ue8m0 (powers of two). ``quantization_reference`` documents each step.
 
+    Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
+    ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per
+    tensor, row and 1×128 of contiguous arrays with rows of a multiple of 16 bytes.
+
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
 
-    Raises ProblemError for shapes and blocks that do not fit, DtypeError for other types,
-    DeviceError for arrays on a GPU.
+    Raises ProblemError for shapes and blocks that do not fit, DtypeError for other types.
     """
     given = _checked_input("x", x, DATA_TYPES, dtype)
     if scale_dtype not in reference.SCALE_TYPES:
         allowed = ", ".join(reference.SCALE_TYPES)
         raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
     size = scale_blocks.block_shape(block, given.shape)
+    if device is not None or given.device != "cpu":
+        form = QuantizeForm(given.dtype, dtype, scale_dtype)
+        data, scales = launch(x, given, form, _kernel_block(given, size, scale), device)
+        return Scaled(data, scales, size)
     values = np.asarray(numbers("x", x), np.float32)
     if scale is not None:
         scale_dtype, scales = "f32", _given_scales(scale, given.shape, size)
         codes = scales.view(np.uint32)
-        data = reference.element_codes(values, reference.inverse(scales), size, dtype)
+        elements = reference.element_codes(values, reference.inverse(scales), size, dtype)
     else:
-        data, codes = reference.quantized(values, size, dtype, scale_dtype)
-    arrays = new_array(x, data, dtype), new_array(x, codes, scale_dtype)
+        elements, codes = reference.quantized(values, size, dtype, scale_dtype)
+    arrays = new_array(x, elements, dtype), new_array(x, codes, scale_dtype)
     return Scaled(*arrays, size)
+
+
+def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> str:
+    """The blocks of a kernel: "tensor", "row" or "group"."""
+    name = scale_blocks.block_text(block, given.shape)
+    if block == (1, GROUP):
+        name = "group"
+    if len(given.shape) == 3 and name == "tensor":  # each matrix of a stack has its own scale
+        name = "tensor of a stack"
+    if scale is not None or name not in ("tensor", "row", "group"):
+        what = "a given scale" if scale is not None else f"blocks per {name}"
+        raise ProblemError(
+            f"a kernel quantizes with computed scales per tensor, row or 1×{GROUP}, got {what}",
+            hint="arrays on the CPU are quantized with any scales if device is None",
+        )
+    return name
 
 
 def _checked_input(name: str, x: Any, types: tuple[str, ...], dtype: object) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import gemm
 from ...errors import ProblemError
 from ...lazy_imports import deferred
+from ...quantization.packed import is_quantized
 from ..arrays import array_view
 from ..devices.array_placement import (
     device_for_arrays,
@@ -127,7 +128,7 @@ def matmul(
         if result is not None:
             return result
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-    if scaled_matmul.has_quantized(a, b):
+    if is_quantized(a, b):
         return scaled_matmul.scaled_matmul((a, b, c, out, alpha, beta, {}), tuple(options), None)
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
     if key is not None and repeat is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import DtypeError, EpilogueError, ProblemError
 from ...gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
-from ...quantization.packed import Packed
+from ...quantization.packed import Packed, is_quantized
 from ...quantization.scaled import Scaled
 from ..arrays import array_view
 from .alpha_beta import ALPHA, BETA
@@ -27,7 +27,7 @@ NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
 
 def has_quantized(a: Any, b: Any) -> bool:
     """Whether an operand of a call is a Scaled or Packed matrix; ``b`` may be two."""
-    return any(isinstance(x, Scaled | Packed) for x in _matrices(a, b))
+    return is_quantized(*_matrices(a, b))
 
 
 def scaled_matmul(arguments: Sequence[Any], options: tuple[Any, ...], function: Any) -> Any:

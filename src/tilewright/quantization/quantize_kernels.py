@@ -1,0 +1,286 @@
+"""Kernels of ``quantize``: the steps of ``quantization_reference``, with the same bits.
+
+A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them; rows take
+a CTA, which reads its row twice, the second time from the cache. A tensor takes two kernels: the
+first reduces the largest magnitude to one word by ``red.max`` (the bits of f32 numbers that are not
+negative are in their order), the second quantizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..builder import Builder, Pointer, Reg, Traced, trace
+from ..errors import ProblemError
+from ..lazy_imports import provided
+from . import quantization_reference as reference
+from .array_access import ArrayInfo
+
+THREADS = 256
+WARP = 32
+LOAD = 16  # bytes that a thread loads
+GROUP = 128
+CTAS = 1024  # of the kernel that reduces a tensor
+LARGEST_F32 = float(reference.LARGEST_F32)
+SMALLEST_SCALE = float(reference.SMALLEST_SCALE)
+
+
+class QuantizeForm(NamedTuple):
+    """What a kernel is traced for: the types of x, of the elements and of the scales."""
+
+    source: str
+    dest: str
+    scale: str
+
+    @property
+    def lane_elements(self) -> int:
+        """The number of elements that a thread loads at once."""
+        return LOAD // (4 if self.source == "f32" else 2)
+
+    @property
+    def largest(self) -> float:
+        """The number that amax is mapped to."""
+        return float(reference.largest(self.dest))
+
+
+def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, device: Any) -> Any:
+    """Quantize a contiguous matrix, or stack, with one scale (``granularity`` "tensor"), or one for
+    each row ("row") or each 128 elements of a row ("group"). Returns (data, scales).
+
+    Raises ProblemError for rows that are not multiples of 16 bytes, or not contiguous.
+    """
+    arrays, run = provided("arrays"), provided("launcher")
+    view, kind = arrays.view(x), arrays.kind_of(x)
+    columns = given.shape[-1]
+    rows = int(np.prod(given.shape[:-1]))
+    if columns % form.lane_elements or view.address % LOAD or not _contiguous(view):
+        raise ProblemError(
+            f"x must be contiguous, with rows of a multiple of {LOAD} bytes, to be quantized by a "
+            f"kernel, got {given}",
+            hint="on the CPU, device=None quantizes any array",
+        )
+    per_row = {"tensor": 1, "row": 1, "group": -(-columns // GROUP)}[granularity]
+    grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], per_row)
+    data, scales = kind.empty(x, given.shape, form.dest), kind.empty(x, grid, form.scale)
+    if granularity == "group":
+        threads = rows * per_row * (GROUP // form.lane_elements)
+        ctas, arguments = -(-threads // THREADS), (x, data, scales, rows, columns)
+        run(_group_kernel(form), (ctas,), (THREADS,), arguments, device=device)
+    elif granularity == "row":
+        run(_row_kernel(form), (rows,), (THREADS,), (x, data, scales, rows, columns), device=device)
+    else:
+        amax = _zero(kind, x)
+        tensor = _amax_kernel(form), _tensor_kernel(form)
+        run(tensor[0], (min(rows, CTAS),), (THREADS,), (x, amax, rows, columns), device=device)
+        run(tensor[1], (rows,), (THREADS,), (x, amax, data, scales, rows, columns), device=device)
+    finish = kind.finish or (lambda like, array: array)
+    return finish(x, data), finish(x, scales)
+
+
+def _contiguous(view: Any) -> bool:
+    expected = 1
+    for size, stride in zip(view.shape[::-1], view.strides[::-1], strict=True):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _zero(kind: Any, x: Any) -> Any:
+    """A word of zeros beside ``x``."""
+    word = kind.empty(x, (1,), "f32")
+    word[...] = 0
+    return word
+
+
+# --- the steps ----------------------------------------------------------------------------------
+
+
+def _magnitude(k: Builder, values: Sequence[Reg], into: Any) -> Any:
+    """The largest |x| so far; a NaN is ignored."""
+    for value in values:
+        into = k.max(into, abs(value))
+    return into
+
+
+def _scale(k: Builder, form: QuantizeForm, amax: Reg) -> tuple[Any, Any]:
+    """The scale as it is stored, and 1 / scale."""
+    finite = k.min(amax, LARGEST_F32)
+    scale = k.max(finite / form.largest, SMALLEST_SCALE)
+    if form.scale == "ue8m0":
+        exponent = (scale.view("u32") + reference.UE8M0_ONE_LESS) >> 23
+        return exponent, 1.0 / (exponent << 23).view("f32")
+    if form.scale == "bf16":
+        narrow = scale.to("bf16")
+        return narrow, 1.0 / narrow.to("f32")
+    return scale, 1.0 / scale
+
+
+def _load(k: Builder, form: QuantizeForm, x: Pointer) -> list[Any]:
+    """16 bytes of x as f32."""
+    words = x.cast("b32").load(4)
+    if form.source == "f32":
+        return [word.view("f32") for word in words]
+    return [half.to("f32") for word in words for half in k.unpack(word, form.source)]
+
+
+def _store(k: Builder, form: QuantizeForm, target: Pointer, scaled: Sequence[Any]) -> None:
+    """Elements rounded to 8 bits, four in a word."""
+    words = []
+    for i in range(0, len(scaled), 4):
+        a, b, c, d = scaled[i : i + 4]
+        if form.dest == "s8":
+            integers = [k.emit("cvt.rni.s32.f32", value) for value in (a, b, c, d)]
+            high = k.emit("cvt.pack.sat.s8.s32.b32", integers[3], integers[2], 0)
+            words.append(k.emit("cvt.pack.sat.s8.s32.b32", integers[1], integers[0], high))
+            continue
+        opcode = f"cvt.rn.satfinite.{form.dest}x2.f32"
+        low, high = k.emit(opcode, b, a), k.emit(opcode, d, c)
+        words.append(k.emit("mov.b32", [low, high], dtype="b32"))
+    target.cast("b32").store(words)
+
+
+def _butterfly(k: Builder, value: Any, lanes: int) -> Any:
+    """The maximum over groups of ``lanes`` lanes."""
+    step = lanes // 2
+    while step:
+        value = k.max(value, k.shfl("bfly", value, step))
+        step //= 2
+    return value
+
+
+def _over_cta(k: Builder, value: Any) -> Any:
+    """The maximum over the CTA, in all threads."""
+    by_warp = k.shared("f32", THREADS // WARP)
+    value = _butterfly(k, value, WARP)
+    with k.when(k.laneid == 0):
+        by_warp[k.tid.x >> 5] = value
+    k.barrier()
+    total = by_warp[0]
+    for warp in range(1, THREADS // WARP):
+        total = k.max(total, by_warp[warp])
+    return total
+
+
+def _row_amax(k: Builder, form: QuantizeForm, x: Pointer, columns: Reg, amax: Any) -> None:
+    """Add a row, which starts at x, to the thread's maximum."""
+    step = form.lane_elements
+    for column in k.range(k.tid.x * step, columns, THREADS * step):
+        amax.set(_magnitude(k, _load(k, form, x + column), amax))
+
+
+def _quantize_row(
+    k: Builder, form: QuantizeForm, x: Pointer, data: Pointer, columns: Reg, inverse: Any
+) -> None:
+    step = form.lane_elements
+    for column in k.range(k.tid.x * step, columns, THREADS * step):
+        values = _load(k, form, x + column)
+        _store(k, form, data + column, [value * inverse for value in values])
+
+
+# --- the kernels --------------------------------------------------------------------------------
+
+
+def _traced(form: QuantizeForm, body: Callable[..., None], name: str, outputs: str) -> Traced:
+    types = {
+        "x": f"ptr {form.source} align 16", "amax": "ptr f32", "data": f"ptr {form.dest} align 16",
+        "scales": f"ptr {form.scale}", "rows": "u32", "columns": "u32",
+    }  # fmt: skip
+    params = {name: types[name] for name in ("x", *outputs.split(), "rows", "columns")}
+    full_name = f"quantize_{name}_{form.source}_{form.dest}_{form.scale}"
+    return trace(body, {"form": form}, params=params, name=full_name, block=THREADS, lines=False)
+
+
+@cache
+def _group_kernel(form: QuantizeForm) -> Traced:
+    return _traced(form, _groups, "groups", "data scales")
+
+
+@cache
+def _row_kernel(form: QuantizeForm) -> Traced:
+    return _traced(form, _rows, "rows", "data scales")
+
+
+@cache
+def _amax_kernel(form: QuantizeForm) -> Traced:
+    return _traced(form, _tensor_amax, "amax", "amax")
+
+
+@cache
+def _tensor_kernel(form: QuantizeForm) -> Traced:
+    return _traced(form, _tensor, "tensor", "amax data scales")
+
+
+def _groups(
+    k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg,
+    *, form: QuantizeForm,
+) -> None:  # fmt: skip
+    """A block of 1×128 for some lanes of a warp."""
+    step = form.lane_elements
+    lanes = GROUP // step
+    thread = k.ctaid.x.to("u64") * THREADS + k.tid.x.to("u64")
+    group, per_row = thread // lanes, ((columns + (GROUP - 1)) // GROUP).to("u64")
+    row = group // per_row
+    column = (group - row * per_row).to("u32") * GROUP + (k.tid.x % lanes) * step
+    inside = (row < rows.to("u64")) & (column < columns)
+    offset = row * columns.to("u64") + column.to("u64")
+    values = [k.var("f32", 0.0) for _ in range(step)]
+    with k.if_(inside):
+        for variable, value in zip(values, _load(k, form, x + offset), strict=True):
+            variable.set(value)
+    amax = _butterfly(k, _magnitude(k, values, k.const("f32", 0.0)), lanes)
+    scale, inverse = _scale(k, form, amax)
+    with k.if_(inside):
+        _store(k, form, data + offset, [value * inverse for value in values])
+        with k.if_(k.tid.x % lanes == 0):
+            _store_scale(form, scales + group, scale)
+
+
+def _store_scale(form: QuantizeForm, target: Pointer, scale: Any) -> None:
+    if form.scale == "ue8m0":
+        target.cast("u8")[0] = scale.to("u8")
+    else:
+        target[0] = scale
+
+
+def _rows(
+    k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg,
+    *, form: QuantizeForm,
+) -> None:  # fmt: skip
+    """A row for a CTA."""
+    row = k.ctaid.x
+    offset = row.to("u64") * columns.to("u64")
+    amax = k.var("f32", 0.0)
+    _row_amax(k, form, x + offset, columns, amax)
+    scale, inverse = _scale(k, form, _over_cta(k, amax))
+    _quantize_row(k, form, x + offset, data + offset, columns, inverse)
+    with k.if_(k.tid.x == 0):
+        _store_scale(form, scales + row, scale)
+
+
+def _tensor_amax(
+    k: Builder, x: Pointer, amax: Pointer, rows: Reg, columns: Reg, *, form: QuantizeForm
+) -> None:
+    """Rows for each CTA, in a grid-stride loop."""
+    largest = k.var("f32", 0.0)
+    for row in k.range(k.ctaid.x, rows, k.nctaid.x):
+        _row_amax(k, form, x + row.to("u64") * columns.to("u64"), columns, largest)
+    total = _over_cta(k, largest)
+    with k.if_(k.tid.x == 0):
+        amax.cast("u32").reduce("max", total.view("u32"), order="relaxed.gpu")
+
+
+def _tensor(
+    k: Builder, x: Pointer, amax: Pointer, data: Pointer, scales: Pointer, rows: Reg,
+    columns: Reg, *, form: QuantizeForm,
+) -> None:  # fmt: skip
+    """A row for a CTA, by the scale of the tensor."""
+    offset = k.ctaid.x.to("u64") * columns.to("u64")
+    scale, inverse = _scale(k, form, amax[0])
+    _quantize_row(k, form, x + offset, data + offset, columns, inverse)
+    with k.if_((k.tid.x == 0) & (k.ctaid.x == 0)):
+        _store_scale(form, scales, scale)
