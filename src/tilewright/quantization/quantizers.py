@@ -38,11 +38,12 @@ def quantize(
 ) -> Scaled:
     """An array R×C (or a stack) of f32, f16 or bf16 as 8-bit elements with scales.
 
-    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale for a matrix), "row" (one for each row:
-    per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks at the end
-    are allowed. ``scale``: None computes each scale from the largest magnitude of its block; a
-    number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of computed
-    scales: f32, bf16, or ue8m0 (powers of two). ``quantization_reference`` documents each step.
+    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale for a matrix), "row" (one
+    for each row: per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks
+    at the end are allowed. ``scale``: None computes each scale from the largest magnitude of its
+    block; a number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of
+    computed scales: f32, bf16, or ue8m0 (powers of two). ``quantization_reference`` documents each
+    step.
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
     ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per

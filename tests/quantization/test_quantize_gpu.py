@@ -1,0 +1,63 @@
+"""``quantize`` and products of ``Scaled`` matrices on a GPU: the bits of NumPy and of the virtual
+machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from rows import every_row
+from tilewright.quantization import Scaled, quantize
+
+pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
+
+RNG = np.random.default_rng(17)
+X = (RNG.standard_normal((300, 1032)) * 2.0 ** RNG.integers(-20, 20, (300, 1032))).astype(
+    np.float32
+)
+X[3], X[4, 7], X[5, 9], X[6, 8], X[7], X[8] = 0, np.nan, np.inf, -np.inf, np.nan, 1e-45
+
+
+def same(a: Scaled, b: Scaled) -> bool:
+    pairs = ((a.data, b.data), (a.scales, b.scales))
+    return all(np.array_equal(x.view(np.uint8), y.view(np.uint8)) for x, y in pairs)
+
+
+@every_row("source", [np.float32, np.float16, ml_dtypes.bfloat16])
+@every_row("type_", ["e4m3", "e5m2", "s8"])
+@every_row("block", [None, "row", (1, 128)], ids=str)
+@every_row("scale_type", ["f32", "bf16", "ue8m0"])
+def test_quantize_has_the_bits_of_numpy(
+    source: Any, type_: str, block: Any, scale_type: str
+) -> None:
+    with np.errstate(all="ignore"):
+        x = X.astype(source)
+    how = {"scale_dtype": scale_type}
+    assert same(quantize(x, type_, block, device="cuda", **how), quantize(x, type_, block, **how))
+
+
+@every_row("type_", ["e4m3", "s8"])
+@every_row("block", [None, "row"], ids=str)
+@every_row("m", [16, 200])
+def test_products_have_the_bits_of_the_virtual_machine(type_: str, block: Any, m: int) -> None:
+    x, w = (RNG.standard_normal((rows, 256)).astype(np.float32) for rows in (m, 192))
+    a, b = quantize(x, type_, block), quantize(w, type_, block).T
+    here, there = (tilewright.matmul(a, b, device=device) for device in ("cuda", "vm"))
+    assert np.array_equal(here.view(np.uint16), there.view(np.uint16))
+
+
+def test_tensors_stay_on_the_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X[10:].copy()).cuda()
+    scaled = quantize(x, "e4m3", "row")
+    assert scaled.data.is_cuda and repr(scaled).endswith("per row) on cuda:0")
+    expected = quantize(X[10:].copy(), "e4m3", "row")
+    found = scaled.data.view(torch.uint8).cpu().numpy(), scaled.scales.cpu().numpy()
+    assert np.array_equal(found[0], expected.data.view(np.uint8))
+    assert np.array_equal(found[1], expected.scales)
+    assert tilewright.matmul(scaled, scaled.T).dtype is torch.bfloat16
