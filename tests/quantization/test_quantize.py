@@ -10,8 +10,11 @@ import pytest
 
 import tilewright
 from rows import every_row
+from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
+from tilewright.number_conversion import decode, encode
 from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
+from tilewright.quantization.quantization_reference import saturated
 
 RNG = np.random.default_rng(11)
 X = (RNG.standard_normal((150, 300)) * 2.0 ** RNG.integers(-6, 7, (150, 1))).astype(np.float32)
@@ -130,6 +133,19 @@ def test_a_kernel_has_the_same_bits(source: Any, type_: str, block: Any, scale_t
     assert repr(found) == repr(expected)
     assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
     assert np.array_equal(found.scales.view(np.uint8), expected.scales.view(np.uint8))
+
+
+@every_row("type_", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "s8", "u8", "s4", "u4"])
+def test_saturated_is_encode(type_: str) -> None:
+    """Numbers of the format, their midpoints and neighbours, random bits, special values."""
+    values = decode(type_, np.arange(1 << dtype(type_).bits)).astype(np.float32)
+    values = np.sort(values[np.isfinite(values)])
+    middles = (values[1:] + values[:-1]) / 2
+    x = np.concatenate([values, middles, RNG.integers(0, 2**32, 4000).astype(np.uint32).view("f4")])
+    with np.errstate(all="ignore"):
+        x = np.concatenate([x, *(np.nextafter(x, end) for end in (1e38, -1e38)), [np.inf, -np.inf]])
+        x = x.astype(np.float32)
+        assert np.array_equal(saturated(x, type_), encode(type_, x, satfinite=True))
 
 
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..dtypes import dtype
 from ..errors import DeviceError, ProblemError
 from ..lazy_imports import provided
 from ..number_conversion import decode
@@ -68,10 +69,18 @@ def numbers(name: str, array: Any) -> Array:
         return np.asarray(bits.view(np.float32))
     if given.dtype == "f16":
         return bits.view(np.float16).astype(np.float32)
-    values = decode(given.dtype, bits)
+    values = decoded(given.dtype, bits)
     if values.dtype.kind == "f" and given.dtype != "f64":
         return values.astype(np.float32)
     return values.astype(np.int64) if values.dtype.kind == "u" else values
+
+
+def decoded(type_: str, bits: Array) -> Array:
+    """``decode``, by a table for formats of up to 8 bits."""
+    t = dtype(type_)
+    if t.bits > 8 or bits.size < 1 << t.bits:
+        return decode(t, bits)
+    return decode(t, np.arange(1 << t.bits))[bits]
 
 
 def new_array(like: Any, bits: Array, dtype: str) -> Any:

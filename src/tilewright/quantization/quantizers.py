@@ -219,7 +219,7 @@ def _symmetric(groups: F32, t: WeightType, scale_type: str) -> Quantized:
     highest = np.float32(middle - 1 if unsigned else t.range[1])
     bits, inverse = _rounded_scale(amax / highest, scale_type)
     if not t.zeros:
-        return encode(t.name, groups * inverse, satfinite=True), bits, None
+        return reference.saturated(groups * inverse, t.name), bits, None
     return _clamped(np.rint(groups * inverse) + middle, t), bits, middle or None
 
 
@@ -247,7 +247,7 @@ def _ends(groups: F32) -> tuple[F32, F32]:
 
 
 def _clamped(values: Array, t: WeightType) -> Array:
-    return encode(t.name, np.nan_to_num(values).astype(np.float64), satfinite=True)
+    return reference.saturated(values, t.name)
 
 
 def _block_scaled(w: Any, name: str) -> Packed:
@@ -266,7 +266,7 @@ def _block_scaled(w: Any, name: str) -> Packed:
         ratio = amax / reference.largest(t.name) * reference.inverse(factor)
         bits = np.maximum(encode(row.scale, ratio, satfinite=True), np.uint8(1))  # not 0
         scale = reference.decoded_scales(bits, row.scale) * factor
-    codes = encode(t.name, groups * reference.inverse(scale)[..., None], satfinite=True)
+    codes = reference.saturated(groups * reference.inverse(scale)[..., None], t.name)
     data = weight_types.pack_elements(t, codes.reshape(given.shape))
     arrays = new_array(w, data, "u8"), new_array(w, bits, row.scale)
     one = None if factor is None else new_array(w, np.array(factor)[None].view(np.uint32), "f32")

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..bit_packing import pack, unpack
 from ..errors import DtypeError, ProblemError
 from ..number_conversion import decode
-from .array_access import Array
+from .array_access import Array, decoded
 
 # The quantiles of a normal distribution, scaled to [−1, 1]: NormalFloat, Dettmers et al. 2023,
 # appendix E. bitsandbytes uses these sixteen f32 numbers.
@@ -119,4 +119,4 @@ def element_values(t: WeightType, element_codes: Array) -> npt.NDArray[np.float3
     """The exact values of codes in f32."""
     if t.name == "nf4":
         return NF4[element_codes]
-    return decode(t.name, element_codes).astype(np.float32)
+    return decoded(t.name, element_codes).astype(np.float32)
