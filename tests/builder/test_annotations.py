@@ -1,4 +1,6 @@
-"""Annotations of kernel parameters: mypy accepts them, and a trace reads them."""
+"""Annotations: mypy accepts those of kernel parameters, a trace reads them; mypy sees the types of
+the public functions.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,19 @@ def wrong(k: Builder, n: u32, x: ptr[f32]) -> None:
     k.nonsense: int = 1
 """
 
+TYPED = """
+import numpy as np
+import tilewright
+
+reveal_type(tilewright.matmul)
+reveal_type(tilewright.plan(1, 2, 3))
+d = tilewright.matmul(np.zeros((2, 2), np.float16), np.zeros((2, 2), np.float16))
+tilewright.matmul(d)
+"""
+
 
 def mypy(file: Path) -> str:
-    """What mypy says of a file in strict mode."""
+    """What mypy says of a file in strict mode. The files share mypy's cache."""
     pytest.importorskip("mypy")
     root = Path(tilewright.__file__).parents[2]
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(file)]
@@ -41,6 +53,16 @@ def test_mypy_reports_wrong_arguments(tmp_path: Path) -> None:
     errors = mypy(file)
     assert 'has incompatible type "ptr' in errors
     assert "Too few arguments" in errors or "Missing positional argument" in errors
+
+
+def test_mypy_sees_the_types_of_the_public_functions(tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    said = mypy(file)
+    assert 'Revealed type is "def (a: Any, b: Any, *, c: Any' in said
+    assert 'Plan"' in said
+    assert "typed.py:8: error: Missing positional argument" in said
+    assert said.count("error:") == 1, said
 
 
 def test_annotations_are_parameters() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cuda_programs import DATA, run_program
+from rows import slow_but
 
 NVCC = shutil.which("nvcc")
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(NVCC is None, reason="no nvcc")]
@@ -34,10 +35,7 @@ def made(folder: Path, *options: str) -> Path:
     return program
 
 
-@pytest.mark.parametrize("way", [
-    "linked in", "linked on the device", pytest.param("library", marks=pytest.mark.slow),
-    pytest.param("streams of threads", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize("way", slow_but(("linked on the device",), WAYS))
 def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
     ended = run_program(capfd, made(tmp_path, *WAYS[way]))
     assert ended.lines == LINES

@@ -21,7 +21,7 @@ from corpus_cases import (
     triton_products,
 )
 from corpus_cases.table import CASES, CORPUS, module, run
-from rows import every_row
+from rows import every_row, slow_but
 from tilewright.errors import TilewrightError, VmFault
 from tilewright.ptx import parse
 from tilewright.ptx.syntax.printer import print_module
@@ -50,16 +50,17 @@ LONG = """attention embedding_gradient heap_sort mandelbrot pipelined powers que
 rope shared_tree special stack_machine uneven_loops""".split()  # to be run a step at a time
 
 
-def marked(cases, slow=lambda case: case.slow):
-    return [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * slow(c)) for c in cases]
+AGAIN = [c for c in CASES if c.again]
+COMPILED = [c for c in CASES if not (c.slow or c.again)]  # the quick ones
+STEPPED = [c for c in AGAIN[::3] if c.kernel not in LONG]
 
 
-@pytest.mark.parametrize("case", marked(CASES, lambda case: case.slow or case.again))
+@pytest.mark.parametrize("case", slow_but(COMPILED, CASES), ids=str)
 def test_kernel_results_equal_numpy(case, capsys):
     check(case, capsys)
 
 
-@pytest.mark.parametrize("case", marked((c for c in CASES if c.again), lambda c: c.kernel in LONG))
+@pytest.mark.parametrize("case", slow_but(STEPPED, AGAIN), ids=str)
 def test_kernels_of_another_compiler_in_the_stepping_evaluator(case, capsys):
     """The same source's kernel as before, which took less time to compile than this would."""
     check(case, capsys, on_step=lambda step: None)

@@ -10,11 +10,11 @@ pytestmark = pytest.mark.vm
 
 
 def test_mutated_texts() -> None:
-    assert not list(fuzz(1500, 0))
+    assert not list(fuzz(900, 0))
 
 
 def test_mutated_kernels() -> None:
-    assert not run(20, 0)
+    assert not run(10, 0)
 
 
 @pytest.mark.slow

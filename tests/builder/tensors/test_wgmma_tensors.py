@@ -24,7 +24,7 @@ from tilewright.vm import Machine
 pytestmark = pytest.mark.vm
 
 
-@every_row("case", CASES, ids=str, parts=4)
+@every_row("case", CASES, ids=str, parts=7)
 def test_the_product_of_every_canonical_layout(case: Any) -> None:
     check(case, "vm")
 

@@ -29,7 +29,7 @@ EMULATED = 256
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
-@every_row("arch", ARCHES, parts=23)
+@every_row("arch", ARCHES, parts=47)
 @every_row("name", ALL)
 def test_it_assembles_without_spills(name: str, arch: str) -> None:
     problem, config = ALL[name]
@@ -57,14 +57,14 @@ def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
 SINGLE, DOUBLE = whole_and_odd("f32", 4, 8, 4, 8), whole_and_odd("f64", 8, 8, 8, 8)
 
 
-@every_row("arch", ARCHES, parts=29)
+@every_row("arch", ARCHES, parts=59)
 @every_row("problem", SINGLE)
 @every_row("config", SIMT, ids=str)
 def test_simt_assembles_without_spills(arch: str, problem: str, config: SimtConfig) -> None:
     check(SINGLE[problem], config, arch)
 
 
-@every_row("arch", ARCHES, parts=29)
+@every_row("arch", ARCHES, parts=59)
 @every_row("problem", DOUBLE)
 @every_row("config", F64_TABLE, ids=str)
 def test_f64_assembles_without_spills(arch: str, problem: str, config: Config) -> None:
@@ -90,7 +90,7 @@ NARROW = {
 }
 
 
-@every_row("arch", ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120"), parts=23)
+@every_row("arch", ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120"), parts=47)
 @every_row("name", NARROW)
 def test_other_types_assemble(name: str, arch: str) -> None:
     problem, config = NARROW[name]

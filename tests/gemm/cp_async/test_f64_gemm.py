@@ -99,7 +99,7 @@ def test_every_instruction(config: str, layout: str) -> None:
     assert np.array_equal(d, chain(a, b))
 
 
-@every_row("config", F64_TABLE, ids=str, parts=3)
+@every_row("config", F64_TABLE, ids=str, parts=6)
 def test_no_configuration_changes_a_bit(config: Config) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))

@@ -80,7 +80,7 @@ def test_a_small_product(sizes: tuple[int, int, int], layout: str) -> None:
     assert_close(product(problem, Config.parse("32x32x32:1x2:3")), problem)
 
 
-@every_row("config", TABLE, ids=str, parts=3)
+@every_row("config", TABLE, ids=str, parts=6)
 def test_every_configuration_of_the_table(config: Config) -> None:
     bm, bn, bk = config.tile
     problem = make_problem((bm, bn, 3 * bk), "tn", "bf16", d="f32")
@@ -117,7 +117,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
         ("128x16x128:8x1:2", (120, 16, 130)),
         ("32x256x128:1x2:2", (32, 200, 140)),  # a thread's chunks, in both directions, in batches
     ],
-    parts=3,
+    parts=5,
 )
 @every_row("narrow", [False, True], ids=["16 bytes", "elements"])
 def test_uncommon_shapes_of_a_tile(text: str, sizes: tuple[int, int, int], narrow: bool) -> None:

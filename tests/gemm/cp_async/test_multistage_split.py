@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, GemmCase]] = {
 }  # fmt: skip
 
 
-@every_row(("config", "gemm_case"), CASES.values(), ids=CASES, parts=3)
+@every_row(("config", "gemm_case"), CASES.values(), ids=CASES, parts=5)
 def test_nothing_beside_d_is_written(config: str, gemm_case: GemmCase) -> None:
     """D is exact, in memory whose every byte is known; the partial accumulators too fit theirs."""
     check(gemm_case, VmDevice(replace(device_spec("RTX 4090"), name="few", sms=3)), config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemm_cases.kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, make_problem
+from rows import slow_but
 from tilewright import ptx
 from tilewright.gemm import TABLE, Config, Problem, build
 from tilewright.gemm.cp_async.cp_async_mainloop import CpAsyncParameters
@@ -12,7 +13,7 @@ from tilewright.gemm.cp_async.cp_async_mainloop import CpAsyncParameters
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but([*CASES][::2], CASES))
 def test_it_reads_back_and_keeps_the_rules(name: str) -> None:
     traced = build(*CASES[name])
     module = ptx.parse(traced.ptx)

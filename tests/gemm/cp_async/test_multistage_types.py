@@ -56,14 +56,14 @@ def names(row: tuple[Any, ...]) -> str:
 # --- every layout, size and alignment -----------------------------------------------------------
 
 
-@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=4)
+@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=7)
 @every_row("types", TYPES, ids=names)
 def test_every_layout(types: tuple[str, str, str], letters: str) -> None:
     case = GemmCase((45, 37, 150), types, layouts(letters), beta=1.0)
     check(case, few("RTX 4090"), SMALL[types[0]])
 
 
-@every_row("pad", [1, 2, 4, 8, 16], parts=3)
+@every_row("pad", [1, 2, 4, 8, 16], parts=7)
 @every_row("types", [TYPES[1], TYPES[4], TYPES[6]], ids=names)
 def test_every_alignment(types: tuple[str, str, str], pad: int) -> None:
     """A and B at multiples of ``pad`` elements; rows that end anywhere."""
@@ -209,7 +209,7 @@ SORTS = ["uniform", "special", "subnormal", "zero", "largest"]
 
 
 @every_row("sort", SORTS)
-@every_row("device", ["A100", "B200"], parts=2)
+@every_row("device", ["A100", "B200"], parts=3)
 def test_the_bits_of_tf32_are_the_instruction_s(device: str, sort: str) -> None:
     a, b = hostile("tf32", sort, 32, 44), hostile("tf32", sort, 44, 32)
     arch = device_spec(device).target.name
@@ -220,7 +220,7 @@ def test_the_bits_of_tf32_are_the_instruction_s(device: str, sort: str) -> None:
 
 
 @every_row("sort", SORTS)
-@every_row("device", ["RTX 4090", "B200"], parts=2)
+@every_row("device", ["RTX 4090", "B200"], parts=3)
 def test_the_bits_of_8_bit_floats_are_the_instruction_s(device: str, sort: str) -> None:
     """``fast_accum`` is one chain of instructions; else each 128 of K are one, added in f32."""
     a, b = hostile("e4m3", sort, 16, 300), hostile("e5m2", sort, 300, 32)

@@ -91,7 +91,7 @@ def test_views_of_any_alignment(letter: str, pad: int) -> None:
     assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), chain(a, b, **options))
 
 
-@every_row("config", SIMT, ids=str, parts=3)
+@every_row("config", SIMT, ids=str, parts=6)
 def test_no_configuration_changes_a_bit(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))

@@ -37,7 +37,7 @@ BATCHES = [*batches("sm_90a"), *batches("sm_100a"), *batches("sm_70", volta)]
 BATCHES += batches("sm_75", turing)
 
 
-@every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=5)
+@every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=10)
 def test_a_move_matches_its_row(batch):
     check(batch)
 

@@ -25,7 +25,7 @@ from epilogue_calls import (
     reductions,
     two_outputs,
 )
-from rows import check_rows
+from rows import check_rows, slow_but
 from tilewright.errors import ConfigError, EpilogueError, ProblemError
 from tilewright.gemm.epilogue.graph import EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
@@ -71,24 +71,29 @@ def check_call(
         assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
 
 
+OTHER = ("multistage, odd", "multistage, split-K", "simt")
 QUICK = ("odd sizes", "odd sizes swapped", "pingpong", "batch", "split-K, odd")  # the rest is slow
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CONFIGS]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, CONFIGS))
 def test_operands_of_every_shape(name: str) -> None:
     config, shape = CONFIGS[name]
     check_call(affine, shape, ("f16", "f16"), config, operands_of_every_shape(shape))
 
 
-@pytest.mark.parametrize("name", ["cooperative", "odd sizes swapped", "split-K"])
+@pytest.mark.parametrize(
+    "name",
+    slow_but(("odd sizes swapped", "split-K"), ["cooperative", "odd sizes swapped", "split-K"]),
+)
 def test_several_outputs_of_several_types(name: str) -> None:
     config, shape = CONFIGS[name]
     check_call(two_outputs, shape, ("bf16", "bf16"), config, {"bias": random(shape[-2:-1], "f32")})
 
 
-@pytest.mark.parametrize("name", ["cooperative", "odd sizes swapped", "pingpong", "batch"])
+REDUCED = ["cooperative", "odd sizes swapped", "pingpong", "batch"]
+
+
+@pytest.mark.parametrize("name", slow_but(("odd sizes swapped", "batch"), REDUCED))
 def test_reductions_are_combined_over_all_tiles(name: str) -> None:
     config, shape = CONFIGS[name]
     check_call(reductions, shape, ("f16", "f16"), config, {"bias": random(shape[-2:-1], "f32")})
@@ -182,7 +187,9 @@ def test_operands_without_an_epilogue() -> None:
         tilewright.matmul(a, a, bias=a)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name", slow_but(("narrow, K-major", "pingpong, cluster", "chosen"), PAIRS)
+)
 def test_two_matrices_b_meet_in_the_epilogue(name: str) -> None:
     config, major = PAIRS[name]
     a, w = random((130, 72), "f16"), random((72, 208), "f16")
@@ -205,7 +212,7 @@ def test_errors_of_two_matrices_b() -> None:
             tilewright.matmul(a, (a, a), epilogue=gated, s=1.0, device="vm", config=config)
 
 
-@pytest.mark.parametrize("name", OTHER_KERNELS)
+@pytest.mark.parametrize("name", slow_but(OTHER, OTHER_KERNELS))
 def test_epilogues_in_kernels_of_cp_async(name: str) -> None:
     config, types, shape = OTHER_KERNELS[name]
     operands = operands_of_every_shape(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import tilewright
 from gemm_cases.resident import Resident, registered
+from rows import slow_but
 from tilewright.gemm.epilogue import functions
 from tilewright.gemm.epilogue.tracing import apply, cast, epilogue
 from tilewright.run import VmDevice, device
@@ -38,8 +40,14 @@ def several(acc, s=1.0):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("shape", [(40, 24, 64), (96, 1, 64), (1, 50, 64)], ids=str)
+SHAPES = [
+    (shape, batch) for shape in ((40, 24, 64), (96, 1, 64), (1, 50, 64)) for batch in ((), (2,))
+]
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"), slow_but([SHAPES[i] for i in (1, 2, 5)], SHAPES), ids=str
+)
 def test_other_results_are_row_major_beside_any_result(
     shape: tuple[int, int, int], batch: tuple[int, ...]
 ) -> None:
@@ -74,9 +82,10 @@ BROADCAST = {
 }
 
 
-@pytest.mark.parametrize("name", BROADCAST)
-@pytest.mark.parametrize("type_", ["f32", "f16", "s8"])
-@pytest.mark.parametrize("swap", ["", "~"])
+STRIDES = list(product(BROADCAST, ("f32", "f16", "s8"), ("", "~")))
+
+
+@pytest.mark.parametrize(("name", "type_", "swap"), slow_but(STRIDES[::5], STRIDES))
 def test_operands_with_strides_of_0_in_device_memory(name: str, type_: str, swap: str) -> None:
     memory = {"row": 24, "column": 40}.get(name, 1)
     _, shape, strides = BROADCAST[name]
@@ -112,7 +121,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", slow_but(("pingpong", "swap", "split-K"), CHECKED))
 def test_checked_machine_reports_nothing(name: str) -> None:
     config, (m, n, k), reduces = CHECKED[name]
     a, b, _ = matrices(m, n, k)

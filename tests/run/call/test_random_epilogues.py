@@ -88,7 +88,7 @@ def known() -> Iterator[None]:
 
 
 @pytest.mark.vm
-@settings(examples(9), derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(6), derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_any_epilogue(case: EpilogueCase) -> None:
     check(case, VmDevice(seed=case.seed % 5))

@@ -122,10 +122,14 @@ def versions(target: str, last: str) -> list[str]:
 
 def judges(paths: Sequence[str], target: str, last: str = VERSIONS[-1]) -> dict[str, Judge]:
     """For each version the last ptxas that knows it and the target."""
-    known = versions(target, last)
-    asked = ((v, [Judge(p, target, v) for p in reversed(paths)]) for v in known)
-    found = ((v, next((j for j in some if j.works()), None)) for v, some in asked)
+    found = ((v, judge(paths, target, v)) for v in versions(target, last))
     return {v: j for v, j in found if j}
+
+
+def judge(paths: Sequence[str], target: str, version: str) -> Judge | None:
+    """The last ptxas that knows the target and the version."""
+    asked = (Judge(path, target, version) for path in reversed(paths))
+    return next((j for j in asked if j.works()), None)
 
 
 def spans(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.vm
 
 SEEDS = range(4)
 STEPS = 5_000_000
-QUICK = 97  # of so many mutants one is tried where slow tests are not
+QUICK = 148  # of so many mutants one is tried where slow tests are not
 FEW = replace(DEFAULT_DEVICE, sms=2)  # so that a CTA has several tiles
 
 

@@ -53,7 +53,7 @@ def digests(case: Case, some: list[str], on_step=None) -> list[int]:
     return [golden_matrix.digest(tiles[0].read(made[n : n + 1])) for n in range(len(made))]
 
 
-@every_row("case", lambda: [case for case in sample() if case.i.n < 100], ids=str, parts=10)
+@every_row("case", lambda: [case for case in sample() if case.i.n < 100], ids=str, parts=21)
 def test_compiled_results_equal_the_h200(case: Case, golden) -> None:
     check(case, golden)
 

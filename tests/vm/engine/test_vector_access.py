@@ -68,7 +68,7 @@ def body(space: str, size: int, count: int, guard: str) -> str:
       {guard} st.global{vector} [%rd7], {held};"""
 
 
-@every_row("space", SPACES, parts=4)
+@every_row("space", SPACES, parts=7)
 @every_row(("kind", "size", "count"), SOME)
 def test_each_lane_loads_its_own_bytes(space, kind, size, count, monkeypatch):
     data, (guard, code) = RNG.integers(0, 256, BYTES, np.uint8), KINDS[kind]
@@ -144,7 +144,7 @@ def reach_kernel(space: str, size: int, count: int, stores: bool, kind: str) -> 
       mov.u32 %r7, %r3; add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 2; @%p1 bra AGAIN;""")
 
 
-@every_row("space", WINDOWS, parts=4)
+@every_row("space", WINDOWS, parts=7)
 @every_row("stores", [False, True], ids=["loads", "stores"])
 @every_row("kind", KINDS)
 @every_row(("size", "count"), FEW)

@@ -18,7 +18,7 @@ def test_golden_file_has_every_form() -> None:
     assert list(KEPT) == sorted(forms("sm_90a")) and len(KEPT) == 840
 
 
-@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0], parts=4)
+@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0], parts=8)
 def test_results_equal_the_h200(batch: list[str]) -> None:
     inputs = operands(batch)
     made = on_vm(text(batch), inputs, np.zeros((len(batch), inputs.shape[1]), np.uint64), "sm_90a")

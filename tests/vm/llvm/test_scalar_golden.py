@@ -21,7 +21,7 @@ def test_golden_file_has_every_program() -> None:
     assert len(DIGESTS) == COUNT
 
 
-@every_row("first", range(0, COUNT, PART), parts=5)
+@every_row("first", range(0, COUNT, PART), parts=10)
 def test_results_equal_the_h200(first: int) -> None:
     """A step at a time; every fiftieth as compiled code."""
     wrong = []

@@ -96,7 +96,7 @@ def test_a_guard_that_ptxas_drops_is_not_drawn() -> None:
     assert any(not re.search(r"%r\d+\.b", line) for line in lines)
 
 
-@every_row("seed", range(40), parts=10)
+@every_row("seed", range(40), parts=20)
 def test_both_evaluators_agree(seed: int) -> None:
     p = program(seed, families())
     words = operands(p, seed)

@@ -52,7 +52,7 @@ def runs(module: ptx.Module) -> bool:
     return True
 
 
-@every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}", parts=3)
+@every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}", parts=6)
 def test_coverage_agrees_with_a_launch(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)
