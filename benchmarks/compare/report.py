@@ -144,7 +144,7 @@ def hosts_lines(
     if isinstance(costs, CallFailure):
         yield f"host costs: {costs}"
     else:
-        yield from (f"{name:34s} {us:8.2f} µs" for name, us in costs.items())
+        yield from (f"{name:36s} {us:8.2f} µs" for name, us in costs.items())
     if isinstance(starts, CallFailure):
         yield f"starts: {starts}"
         return

@@ -17,6 +17,7 @@ from tilewright.run.devices.device_protocol import KernelSource
 torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.gpu
+SCALE = 1.0
 
 
 def whole(*shape: int, dtype: Any = None) -> Any:
@@ -56,6 +57,30 @@ def test_gradients_are_an_error_on_the_fast_path() -> None:
         tilewright.matmul(a, b)
     with forward.dual_level(), pytest.raises(ProblemError, match="dual tensor"):
         tilewright.matmul(forward.make_dual(a, a.clone()), b)
+
+
+def test_calls_with_an_epilogue_and_layers() -> None:
+    w, out = torch.nn.Parameter(whole(80, 64)), torch.empty(96, 80, device="cuda")
+    assert kind_of(w) is kind_of(out)
+    for number in range(3):
+        a, bias, r = whole(96, 64), whole(80), whole(96, 80, dtype=torch.float32)
+        wanted = a.double() @ w.double().T + bias + r
+        with pytest.raises(ProblemError, match="must not require a gradient"):
+            tilewright.linear(a, w, bias, out=out)
+        with torch.no_grad():
+            before = out._version
+            got = tilewright.linear(a, w, bias, residual=r, out=out)
+            assert got is out and out._version > before and torch.equal(out.double(), wanted)
+            d = tilewright.matmul(
+                a, w.T, epilogue=lambda acc, x, r: (acc + x + r) * SCALE, x=bias, r=r, out=r
+            )
+            assert d is r and torch.equal(r.double(), wanted)
+            amax = tilewright.matmul(
+                a, w.T, epilogue=lambda acc, s: {"d": acc * s, "amax": tilewright.amax(acc)},
+                s=torch.full((1,), float(number), device="cuda"), out_dtype="f32",
+            )  # fmt: skip
+        assert torch.equal(amax["d"].double(), number * (a.double() @ w.double().T))
+        assert float(amax["amax"]) == float((a.double() @ w.double().T).abs().max())
 
 
 def test_torch_is_notified_of_writes() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from operator import index
 from types import ModuleType
 from typing import Any
@@ -83,6 +84,12 @@ def mark_written(owners: Iterable[Any]) -> None:
             mark((array,))
 
 
+@cache
+def _kind_of_library(make: Callable[[ModuleType], ArrayKind], module: ModuleType) -> ArrayKind:
+    """One kind for all types of a library: a torch Parameter has that of a Tensor."""
+    return make(module)
+
+
 def _find(array: Any) -> ArrayKind:
     cls = type(array)
     for owns, kind in _REGISTERED:
@@ -98,7 +105,7 @@ def _find(array: Any) -> ArrayKind:
     for name, base, make in _LIBRARIES:
         module = sys.modules.get(name)
         if module is not None and isinstance(array, getattr(module, base, ())):
-            return make(module)
+            return _kind_of_library(make, module)
     if is_array(array):
         return FOREIGN
     raise ProblemError(
