@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+import math
+from functools import partial, wraps
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -32,6 +34,10 @@ def scaled(acc: Any, scale: Any, bias: Any) -> Any:
     return acc * scale + bias
 
 
+def powers(acc: Any, n: Any = "xx") -> Any:
+    return acc + powers(acc, n[1:]) if n else acc
+
+
 FUNCTIONS = {
     "a builtin": (abs, {}, 16),
     "a method": (Scaled().method, {"bias": 2.0}, 18),
@@ -44,6 +50,13 @@ FUNCTIONS = {
     "a default": (lambda acc, bias=3.0: acc + bias, {}, 19),
     "a default array": (lambda acc, bias=THREES: acc + bias, {}, 19),
     "NumPy numbers": (lambda acc: np.float64(2) * acc + np.int64(1), {}, 33),
+    "NumPy numbers on the left": (
+        lambda acc: functions.where(np.float32(20) > acc, np.float32(2) * acc, 0.0), {}, 32
+    ),
+    "a parameter by name alone": (eval("lambda acc, *, x=1.0: acc + x"), {"x": 4.0}, 20),
+    "a bounded recursion": (powers, {}, 48),
+    "a wrapper": (wraps(scaled)(lambda *args, **named: scaled(*args, **named)),
+                  {"scale": 1.0, "bias": 1.0}, 17),
     "sum()": (lambda acc: sum([acc, acc]), {}, 32),
 }  # fmt: skip
 
@@ -62,12 +75,32 @@ def test_callables_of_every_kind() -> None:
     )
 
 
+def generator(acc: Any) -> Any:
+    yield acc
+
+
+def recursive(acc: Any) -> Any:
+    return recursive(acc - 1) if acc > 0 else acc
+
+
 LEAKED: list[Any] = []
 ERRORS = {
     "arguments of any number": (lambda *accs: accs[0], "must be the accumulator and named"),
     "arguments of any name": (lambda acc, **more: acc, r"got \(acc, \*\*more\)"),
     "no signature": (max, "has no readable signature"),
     "a tuple": (lambda acc: (acc, acc), "must return values of the epilogue or a dict"),
+    "a list": (lambda acc: [acc], "must return values of the epilogue"),
+    "None": (lambda acc: None, "must return values of the epilogue"),
+    "a generator": (generator, "must return values of the epilogue"),
+    "two conditions": (lambda acc: acc > 0 and -acc, "`if` cannot use it"),
+    "max()": (lambda acc: max(acc, 0.0), "`if` cannot use it"),
+    "a recursion that depends on an element": (recursive, "`if` cannot use it"),
+    "math": (lambda acc: math.exp(acc), "float.. or a function of math must not be called with"),
+    "int()": (lambda acc: int(acc), "int.. must not be called with a value of an epilogue"),
+    "a function of NumPy": (lambda acc: np.exp(acc), "numpy.exp must not be called with a value"),
+    "another of NumPy": (lambda acc: np.where(True, acc, 0), "numpy.where must not be called"),
+    "an array on the left": (lambda acc: A * acc, "pass an array to matmul as an operand"),
+    "an array that is changed": (lambda acc: np.multiply(A, acc, out=A), "numpy.multiply must"),
     "a name that is not text": (lambda acc: {1: acc}, "must name its outputs by strings, got 1"),
     "no outputs": (lambda acc: {}, "must return D"),
     "a constant": (lambda acc: 1.0, "must return values of the epilogue"),
@@ -139,6 +172,27 @@ def test_no_terms_along_k() -> None:
     x = np.arange(24, dtype=np.float32)
     got = tilewright.matmul(a, b, device="vm", epilogue=lambda acc, x: acc + x, x=x)
     assert np.array_equal(got, np.broadcast_to(x, (40, 24)))
+
+
+def test_operands_of_other_types_and_shapes() -> None:
+    bad: dict[str, Any] = {
+        "bool": np.ones(16, bool), "complex": np.ones(16, np.complex64), "0-d": np.array(1j),
+        "s4": np.ones(16, ml_dtypes.int4), "u4": np.ones((16, 16), ml_dtypes.uint4),
+        "shape": np.ones((3, 3), "f"), "empty": np.ones((16, 0), "f"), "list": [1.0],
+        "object": np.array([None] * 16), "number": 1j, "large": 10**400, "class": int,
+    }  # fmt: skip
+    for x in bad.values():
+        with pytest.raises(TilewrightError):
+            tilewright.matmul(A, A, device="vm", epilogue=lambda acc, x: acc + x, x=x)
+    for type_ in (ml_dtypes.int4, ml_dtypes.uint4, np.bool_, np.complex64):
+        with pytest.raises(TilewrightError):
+            tilewright.matmul(A.astype(type_), A, device="vm", epilogue=lambda acc: acc)
+    for out in ({"y": A}, [A], (A,)):
+        with pytest.raises(EpilogueError, match="out must be an array, which D is written to"):
+            tilewright.matmul(A, A, device="vm", epilogue=lambda acc: {"y": acc}, out=out)
+    repeated = np.broadcast_to(np.float16(3), (16, 16))  # strides of 0, read-only
+    got = tilewright.matmul(A, A, device="vm", epilogue=lambda acc, x: acc + x, x=repeated)
+    assert (got == 19).all()
 
 
 def test_out_may_be_an_operand_but_no_part_of_one() -> None:

@@ -78,6 +78,8 @@ def test_the_output_goes_where_out_is() -> None:
 ERRORS = [
     ({"activation": "relu7"}, EpilogueError, "must be a function or one of relu"),
     ({"save": ("gate",)}, EpilogueError, "save must name some of preactivation, got 'gate'"),
+    ({"save": "gate"}, EpilogueError, "save must be a tuple of names, got 'gate'"),
+    ({"save": None}, EpilogueError, "save must be a tuple of names, got None"),
     ({"bias": np.zeros(5, np.float16)}, ProblemError, r"bias must have shape \(40,\), got \(5,\)"),
     ({"residual": np.zeros((5, 40))}, ProblemError, "residual must have shape"),
     ({"gate": np.zeros((3, 64))}, ProblemError, "gate must have shape"),

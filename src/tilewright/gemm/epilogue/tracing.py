@@ -20,6 +20,7 @@ from typing import Any
 
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
+from .foreign_functions import ForeignFunctions
 from .function_key import function_key, new_key
 from .function_signature import epilogue_signature
 from .graph import (
@@ -41,7 +42,7 @@ OUTPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
 _FORMS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q"), "s32": ("<i", "<I"), "u32": ("<I", "<I")}
 
 
-class TracedValue:
+class TracedValue(ForeignFunctions):
     """A value of each element of D while an epilogue function is traced.
 
     Python's arithmetic and comparison operators are defined; a Python number takes the value's
@@ -50,7 +51,6 @@ class TracedValue:
     """
 
     __slots__ = ("builder", "index")
-    __array_ufunc__ = None  # NumPy leaves operators to this class
 
     def __init__(self, builder: GraphBuilder, index: int) -> None:
         self.builder, self.index = builder, index

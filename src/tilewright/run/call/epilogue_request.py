@@ -111,6 +111,9 @@ def request_with_epilogue(
         what = f"matmul() got unexpected arguments {unexpected}"
         raise TypeError(f"{what}; operands need an epilogue")
     function = epilogue(arguments.function)
+    if isinstance(out, dict | tuple | list):
+        what = f"out must be an array, which D is written to, got {type(out).__name__}"
+        raise EpilogueError(what, hint="the other outputs are always new arrays")
     b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
     accumulators = 1 if b2 is None else 2
     if len(function.parameters) < accumulators:

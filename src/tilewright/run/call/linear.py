@@ -77,7 +77,7 @@ def linear(
         if result is not None:
             return result
     layer = _Layer(x, w, bias, gate, residual, out)
-    call, shape = layer.launched(activation, tuple(save), MatmulOptions(*options))
+    call, shape = layer.launched(activation, save, MatmulOptions(*options))
     if key is not None and key[0] is not None:
         repeat = layer.fast_call(call, shape)
         if repeat is not None:
@@ -102,12 +102,12 @@ class _Layer(NamedTuple):
     out: Any
 
     def launched(
-        self, activation: Any, save: tuple[str, ...], options: MatmulOptions
+        self, activation: Any, save: Any, options: MatmulOptions
     ) -> tuple[LaunchedEpilogue, tuple[int, ...]]:
         """The call, of matrices in the same memory, and the shape of the layer's output."""
         x, w, bias, gate, residual, out = self
         function = _activation(activation)
-        _check_saved(save, gate is not None)
+        save = _saved(save, gate is not None)
         *lead, depth = _shape("x", x, 1)
         columns, _ = _shape("w", w, 2, 2)
         _expect("w", w, (columns, depth))
@@ -152,11 +152,15 @@ class _Layer(NamedTuple):
         return fast_call_with_epilogue(call, form, matrices, sources, shape)
 
 
-def _check_saved(save: tuple[str, ...], gated: bool) -> None:
+def _saved(save: Any, gated: bool) -> tuple[str, ...]:
+    """The values to save. Raises EpilogueError for unknown ones."""
     allowed = SAVED if gated else SAVED[:1]
+    if not isinstance(save, tuple | list):
+        raise EpilogueError(f"save must be a tuple of names, got {save!r:.60}")
     for name in save:
         if name not in allowed:
             raise EpilogueError(f"save must name some of {', '.join(allowed)}, got {name!r}")
+    return tuple(save)
 
 
 def _flat_out(out: Any, lead: tuple[int, ...], columns: int) -> Any:
