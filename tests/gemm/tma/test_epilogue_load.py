@@ -4,78 +4,21 @@ instead. A device of few SMs, so that a CTA has several tiles.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright
 from epilogue_calls import TYPES
+from epilogue_loads import LOADS, check_load, integers
+from gemm_cases.resident import Resident, registered
 from gemm_cases.tma_cases import FEW
+from tilewright.gemm.epilogue.named_epilogues import linear_combination
 from tilewright.gemm.tma.epilogue_load.operand_stages import loaded_operands
 from tilewright.run import VmDevice
 
 pytestmark = pytest.mark.vm
-
-
-class Load(NamedTuple):
-    """A configuration, M and N (and batch) of D, and the type and the shape (as that of D: ``bmn``
-    or ``mn``) of each matrix operand. ``loaded``: how many of them tensor copies load.
-    """
-
-    config: str
-    shape: tuple[int, ...]
-    operands: tuple[str, ...] = ("bf16",)
-    varies: str = "bmn"
-    loaded: int = 1
-
-
-LOADS = {
-    "cooperative": Load("tma:128x128x64:2:3", (300, 200)),
-    "three warpgroups": Load("tma:192x64x64:3:3", (200, 136)),
-    "pingpong": Load("tma:128x128x64:2p:3", (300, 328)),
-    "pingpong, one epilogue tile": Load("tma:64x64x64:2p:3", (200, 328)),
-    "three epilogue tiles": Load("tma:64x192x64:2p:3", (136, 840)),
-    "five epilogue tiles": Load("tma:64x160x64:1:3", (136, 648)),
-    "two rows of epilogue tiles": Load("tma:128x64x64:1:3", (392, 200)),
-    "swapped": Load("tma:64x96x64:1:3~", (200, 200)),
-    "cluster": Load("tma:128x128x64:2:3/2x1", (520, 136)),
-    "dynamic": Load("tma:128x64x64:2:3d", (400, 136)),
-    "dynamic, pingpong": Load("tma:64x64x64:2p:3d", (200, 200)),
-    "split-K of the tail wave": Load("tma:64x64x64:1:3+2", (200, 136)),
-    "batch": Load("tma:64x64x64:1:3", (3, 72, 72)),
-    "the same for the whole batch": Load("tma:64x64x64:2p:3", (3, 72, 72), varies="mn"),
-    "four operands": Load(
-        "tma:64x64x64:1:3", (136, 144), ("e4m3", "f32", "f16", "u8"), loaded=4
-    ),
-    "four operands, swapped": Load(
-        "tma:64x32x64:1:3~", (136, 144), ("s8", "f32", "bf16", "e5m2"), loaded=4
-    ),
-    "too many bytes": Load("tma:64x64x64:1:3", (72, 72), ("f32", "f32", "f32"), loaded=2),
-    "rows of 16 bytes": Load("tma:64x16x64:1:3", (72, 64), ("f16", "u8"), loaded=1),
-    "rows of 8 bytes": Load("tma:64x64x64:1:3", (72, 68), ("f16", "f32"), loaded=1),
-    "no shared memory": Load("tma:128x256x64:2:4", (136, 264), ("bf16", "f32"), loaded=0),
-}  # fmt: skip
-
-
-def integers(rng: Any, shape: tuple[int, ...], type_: str) -> Any:
-    return rng.integers(0 if type_ == "u8" else -7, 8, shape).astype(TYPES[type_])
-
-
-def weighted(acc: Any, *operands: Any) -> Any:
-    """Different for each operand, and exact in f32."""
-    for i, x in enumerate(operands):
-        acc = acc * 2.0 + x * (1.0 + i)
-    return acc
-
-
-FUNCTIONS = {
-    1: lambda acc, x0: weighted(acc, x0),
-    2: lambda acc, x0, x1: weighted(acc, x0, x1),
-    3: lambda acc, x0, x1, x2: weighted(acc, x0, x1, x2),
-    4: lambda acc, x0, x1, x2, x3: weighted(acc, x0, x1, x2, x3),
-}
-
 
 QUICK = {
     "cooperative", "pingpong, one epilogue tile", "swapped", "dynamic, pingpong", "batch",
@@ -87,19 +30,63 @@ QUICK = {
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOADS]
 )
 def test_matrix_operands_are_loaded_by_tensor_copies(name: str) -> None:
-    config, shape, types, varies, loaded = LOADS[name]
-    rng = np.random.default_rng(len(name))
-    *batch, m, n = shape
-    k = 256 if "split" in name else 64
-    a, b = integers(rng, (*batch, m, k), "bf16"), integers(rng, (*batch, k, n), "bf16")
-    own = shape if varies == "bmn" else shape[-2:]
-    operands = {f"x{i}": integers(rng, own, type_) for i, type_ in enumerate(types)}
-    function = FUNCTIONS[len(types)]
-    plain = np.matmul(a.astype(np.float32), b.astype(np.float32))
-    wanted = weighted(plain, *(x.astype(np.float32) for x in operands.values()))
-    wanted = wanted.astype(TYPES["bf16"])
     for device in (VmDevice(FEW, checked=True), VmDevice(FEW, seed=1)):
-        given = {"epilogue": function, "device": device, "config": config}
-        plan = tilewright.plan(a, b, **given, **operands)
-        assert len(loaded_operands(plan.problem, plan.config)) == loaded
-        np.testing.assert_array_equal(tilewright.matmul(a, b, **given, **operands), wanted)
+        check_load(name, device)
+
+
+def numbers(*shape: int) -> Any:
+    return integers(np.random.default_rng(sum(shape)), shape, "bf16")
+
+
+def check_loaded(wanted: Any, a: Any, b: Any, count: int, **given: Any) -> None:
+    """A call on the checked virtual machine has these values, rounded to bf16."""
+    given |= {"device": VmDevice(FEW, checked=True)}
+    plan = tilewright.plan(a, b, **given)
+    assert len(loaded_operands(plan.problem, plan.config)) == count
+    np.testing.assert_array_equal(tilewright.matmul(a, b, **given), wanted.astype(TYPES["bf16"]))
+
+
+def exact(a: Any, b: Any) -> Any:
+    return a.astype(np.float32) @ b.astype(np.float32)
+
+
+def test_c_with_beta_is_loaded() -> None:
+    a, b, c = numbers(136, 64), numbers(64, 72), numbers(136, 72)
+    wanted = exact(a, b) * np.float32(0.5) + c.astype(np.float32) * np.float32(2)
+    given = {"c": c, "alpha": 0.5, "beta": 2.0, "config": "tma:64x64x64:2p:3"}
+    check_loaded(wanted, a, b, 1, epilogue=linear_combination(), **given)
+
+
+def test_the_residual_of_a_gated_pair_is_loaded() -> None:
+    a, b, up, residual = numbers(136, 64), numbers(64, 72), numbers(64, 72), numbers(136, 72)
+    wanted = exact(a, b) * 2 + exact(a, up) + residual.astype(np.float32)
+    given = {"residual": residual, "config": "tma:128x128x64:2:3"}
+    check_loaded(
+        wanted, a, (b, up), 1, epilogue=lambda x, y, residual: x * 2.0 + y + residual, **given
+    )
+
+
+STRIDES = {
+    "every other row": ((160, 1), 0, 1),
+    "reversed rows": ((-80, 1), 71 * 80, 0),
+    "columns": ((1, 80), 0, 0),
+    "not aligned": ((80, 1), 4, 0),
+}
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_what_a_tensor_map_cannot_address_is_loaded_by_threads(name: str) -> None:
+    strides, offset, count = STRIDES[name]
+    memory, (m, n) = numbers(144, 80), (72, 72)
+    residual = memory.ravel()[offset + np.add.outer(*(s * np.arange(m) for s in strides))]
+    a, b, device = numbers(m, 64), numbers(64, n), VmDevice(FEW, checked=True)
+    with registered():
+        operand = Resident.of(memory, device).cut((m, n), strides, offset)
+        x, y = (Resident.of(array, device) for array in (a, b))
+        given = {"epilogue": lambda acc, residual: acc + residual, "residual": operand}
+        given |= {"device": device, "config": "tma:64x64x64:1:3"}
+        plan = tilewright.plan(x, y, **given)
+        assert len(loaded_operands(plan.problem, plan.config)) == count
+        got = tilewright.matmul(x, y, **given).numpy()
+    wanted = exact(a, b) + residual.astype(np.float32)
+    np.testing.assert_array_equal(got.view(TYPES["bf16"]), wanted.astype(TYPES["bf16"]))

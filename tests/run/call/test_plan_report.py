@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from tilewright import gemm
@@ -62,3 +63,12 @@ def test_threads_of_simt() -> None:
 def test_relayouts_are_reported() -> None:
     assert "relayout 2.0" in plan(300, 200, 101, device="vm").explain()
     assert "relayout 2.0" not in plan(300, 200, 104, device="vm").explain()
+
+
+def test_operands_of_the_epilogue_that_tma_loads_are_reported() -> None:
+    a, b = np.zeros((256, 64), np.float16), np.zeros((64, 128), np.float16)
+    given = {"epilogue": lambda acc, r, s: acc * s + r, "r": np.zeros((256, 128), np.float16)}
+    given |= {"s": np.zeros((128,), np.float32), "device": "vm"}
+    text = plan(a, b, config="tma:128x128x64:2:4", **given).explain()
+    assert "epilogue load by TMA: r, 2 epilogue tiles per consumer warpgroup, 32 KB" in text
+    assert "epilogue load" not in plan(a, b, config="tma:128x128x64:2:6", **given).explain()

@@ -12,6 +12,7 @@ from ... import cuda, gemm
 from ...builder import Traced
 from ...gemm.cost_model import terms
 from ...gemm.cp_async.multistage_config import mma_name
+from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...target import Target
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice
@@ -108,7 +109,7 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
     """How warps or warpgroups divide the CTA tile."""
     config = plan.config
     if isinstance(config, gemm.TmaConfig):
-        return _warpgroups(config, plan.problem.input.bits)
+        return (*_warpgroups(config, plan.problem.input.bits), *_epilogue_load(plan))
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
         shape = mma_name(config.mma_shape(plan.problem.a))
@@ -134,6 +135,18 @@ def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
         lines.append(_split_line(tiles, config.split))
     return tuple(lines)
+
+
+def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:
+    """The operands of the epilogue that a warp loads by TMA for each consumer warpgroup."""
+    config, problem = plan.config, plan.problem
+    assert isinstance(config, gemm.TmaConfig)
+    names = ", ".join(operand.source.name for operand in loaded_operands(problem, config))
+    if not names:
+        return ()
+    stages = _count(config.load_stages(problem), "epilogue tile")
+    size = config.load_bytes(problem) / 1024
+    return (f"epilogue load by TMA: {names}, {stages} per consumer warpgroup, {size:g} KB",)
 
 
 def _split_line(tiles: str, split: int) -> str:
