@@ -59,6 +59,14 @@ def test_the_bits_are_those_of_the_definition(
     assert np.array_equal(d.view(np.uint16), reference(a, b).view(np.uint16))
 
 
+def test_odd_sizes() -> None:
+    """s32 accumulators of s8, and D of another alignment than theirs."""
+    a = Scaled(small("s8", 33, 50), scales("row", "f32", 33, 0))
+    b = Scaled(small("s8", 7, 50).T, scales("column", "f32", 7, 1))
+    d = tilewright.matmul(a, b, out_dtype="f16", device="vm")
+    assert np.array_equal(d, reference(a, b, np.float16))
+
+
 A = Scaled(small("e4m3", M, K), scales("row", "f32", M, 0))
 B = Scaled(small("e4m3", N, K).T, scales("column", "f32", N, 1))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...dtypes import dtype
 from ...target import DeviceSpec
 from ..columns import Column, power_of_two_divisor, select
 from ..epilogue_costs import epilogue_cost, tma_function_seconds
@@ -153,13 +154,17 @@ def _useful_stages(problem: Problem, configs: TmaColumns, device: DeviceSpec) ->
     """
     if problem.epilogue is None:
         return configs.stages
-    plain = replace(problem, epilogue=None, d=_plain_output(problem), pair=False)
-    return np.minimum(configs.stages, configs.max_stages(plain, device))
+    return np.minimum(configs.stages, configs.max_stages(_plain(problem), device))
 
 
-def _plain_output(problem: Problem) -> str:
-    """The type of D of the plain product."""
-    return SUPPORTED_TYPES[problem.a][1][0]
+def _plain(problem: Problem) -> Problem:
+    """The problem without its epilogue function, with D of the default type, which is aligned at
+    least to its elements.
+    """
+    d = SUPPORTED_TYPES[problem.a][1][0]
+    least = dtype(d).bits // 8
+    align_c, align_d = max(problem.align_c, least), max(problem.align_d, least)
+    return replace(problem, epilogue=None, d=d, pair=False, align_c=align_c, align_d=align_d)
 
 
 def _epilogue_seconds(problem: Problem, configs: TmaColumns) -> tuple[Column, Column]:

@@ -57,6 +57,8 @@ def linear(
     result is activation(x gateᵀ) · (x wᵀ + bias) + residual, in one pass over x: SwiGLU with silu.
     The two weights may be halves of one matrix.
 
+    ``x`` (M, K) and the weights may be ``Scaled`` matrices, with scales that ``matmul`` takes.
+
     ``save``: values to return besides, rounded to the result's type: ``preactivation`` (x wᵀ +
     bias) and ``gate`` (x gateᵀ). The result then is a dict with the layer's output as ``y``.
     ``out`` (…, N) receives the output. The other arguments are those of ``matmul``.
