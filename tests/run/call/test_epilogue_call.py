@@ -71,7 +71,7 @@ def check_call(
         assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
 
 
-OTHER = ("multistage, odd", "multistage, split-K", "simt")
+OTHER = ("multistage", "multistage, odd", "multistage, split-K", "simt")
 QUICK = ("odd sizes", "odd sizes swapped", "pingpong", "batch", "split-K, odd")  # the rest is slow
 
 
