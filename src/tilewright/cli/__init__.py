@@ -21,9 +21,9 @@ from .commands import doctor
 
 _COMMANDS: tuple[ModuleType, ...]
 try:
-    from .commands import build, draw, gemm, isa, layout, plan, run, tune, vm
+    from .commands import build, draw, gemm, isa, layout, plan, run, sass, tune, vm
 
-    _COMMANDS, _IMPORT_ERROR = (gemm, tune, plan, build, run, vm, isa, layout, draw), ""
+    _COMMANDS, _IMPORT_ERROR = (gemm, tune, plan, build, run, vm, isa, sass, layout, draw), ""
 except ImportError as missing:  # a dependency is broken; `tilewright doctor` still runs
     _COMMANDS, _IMPORT_ERROR = (), str(missing)
 

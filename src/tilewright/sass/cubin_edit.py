@@ -1,7 +1,9 @@
 """Replaces a function's code, and everything in the cubin that refers to its instructions.
 
-The caller gives code whose own branches are right. ``with_code`` updates symbols, relocations,
-attributes, jump tables, line tables and call frames; what it can't update is a CubinError.
+The caller gives code whose own branches are right, return addresses in immediates (``MOV R2,
+0xa0`` before CALL.REL) included; text with labels, assembled, has right branches. ``with_code``
+updates symbols, relocations, attributes, jump tables, line tables and call frames; what it can't
+update is a CubinError.
 """
 
 from __future__ import annotations

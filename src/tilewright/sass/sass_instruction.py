@@ -1,0 +1,132 @@
+"""An instruction as a value, and its way from bits to text and back through a table.
+
+What a table does not have stays raw: its word is kept, its text is ``.word 0x…``, and no text is
+ever encoded by a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from ..errors import SassError
+from .control_code import ControlCode
+from .encoding import SassEncoding, Unencodable
+from .encoding_table import EncodingTable
+from .sass_text import SassText
+
+_CONTROL_MASK = (1 << 21) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SassInstruction:
+    """``raw`` holds the instruction's bits and, on sm_70 and later, its control bits; ``text`` is
+    None where the table has no such encoding. ``target`` is the operand number that is a branch
+    target, else None.
+    """
+
+    raw: int
+    control: ControlCode | None
+    text: SassText | None
+    target: int | None = None
+
+
+def decode_instruction(
+    table: EncodingTable, word: int, control_bits: int, next_offset: int
+) -> SassInstruction:
+    """The instruction of a word (sm_70 and later: 128 bits, control included; ``control_bits``
+    are the same 21 bits) whose successor lies at ``next_offset``. Never raises for unknown words.
+    """
+    control = ControlCode.from_bits(control_bits)
+    core = word & ~table.coding.outside
+    guard = word >> table.coding.guard & 15
+    for entry in table.by_opcode.get(table.opcode_bits(core), ()) if control else ():
+        assert control is not None
+        text = _decode(entry, core, guard, control.reuse, next_offset)
+        if text is not None and _encoded(table, text, next_offset) == core:
+            return SassInstruction(word, control, text, _target(entry))
+    return SassInstruction(word, control, None)
+
+
+def _decode(
+    entry: SassEncoding, core: int, guard: int, reuse: int, next_offset: int
+) -> SassText | None:
+    reused = entry.reused(reuse) if entry.matches(core) else None
+    if reused is None:
+        return None
+    try:
+        operands = entry.decode(core, next_offset)
+    except Unencodable:
+        return None
+    uniform = entry.uniform and guard != 7
+    hidden = entry.hidden(core)
+    return SassText(entry.form[0], operands, guard & 7, bool(guard >> 3), uniform, reused, hidden)
+
+
+def _target(entry: SassEncoding) -> int | None:
+    """The operand that is a branch target."""
+    at = 0
+    for i, kind in enumerate(entry.form[1:]):
+        count = kind.count("#")
+        if any(n.kind == "t" for n in entry.numbers[at : at + count]):
+            return i
+        at += count
+    return None
+
+
+def _encoded(table: EncodingTable, text: SassText, next_offset: int) -> int | None:
+    try:
+        return _encode(table, text, next_offset)[1]
+    except SassError:
+        return None
+
+
+def _encode(table: EncodingTable, text: SassText, next_offset: int) -> tuple[SassEncoding, int]:
+    entries = table.by_form.get(text.form)
+    if not entries:
+        raise SassError(
+            f"{' '.join(text.form)} must be an instruction of {table.arch}, got an unknown form",
+            hint="nearest known: " + "; ".join(nearest_forms(table, text)),
+        )
+    reason: Unencodable | None = None
+    for entry in entries:
+        try:
+            return entry, entry.encode(text, next_offset)
+        except Unencodable as error:
+            reason = error
+    raise SassError(f"{text}: {reason.message if reason else ''}") from reason
+
+
+def encode_instruction(
+    table: EncodingTable, text: SassText, control: ControlCode, next_offset: int
+) -> SassInstruction:
+    """The instruction of a text; its control code takes the operands' ``.reuse``.
+
+    Raises SassError for a form, number or marks that the table does not have.
+    """
+    entry, word = _encode(table, text, next_offset)
+    if text.guard != 7 and text.uniform != entry.uniform:
+        kind = "uniform predicate" if entry.uniform else "predicate"
+        raise SassError(f"the guard of {text.opcode} must be a {kind}, got {text}")
+    control = replace(control, reuse=entry.reuse_bits(text.reuse))
+    word |= (text.guard | text.negated << 3) << table.coding.guard
+    if table.coding.control is not None:
+        word |= control.bits << table.coding.control
+    return SassInstruction(word, control, text, _target(entry))
+
+
+def nearest_forms(table: EncodingTable, text: SassText, count: int = 3) -> list[str]:
+    """The known forms most like a text's, as ``OPCODE kind, kind``."""
+    name = text.opcode.split(".")[0]
+    known = {_shown(f): f for f in table.by_form}
+    same = [shown for shown, form in known.items() if form[0].split(".")[0] == name]
+    return get_close_matches(_shown(text.form), same or known, count, 0.0)
+
+
+def _shown(form: tuple[str, ...]) -> str:
+    return f"{form[0]} {', '.join(form[1:])}".strip()
+
+
+def control_mask(bits: int) -> int:
+    """The 21 control bits of a number."""
+    return bits & _CONTROL_MASK
