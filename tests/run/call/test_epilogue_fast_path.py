@@ -278,6 +278,26 @@ def test_an_activation_sees_its_variables_of_each_call() -> None:
         assert np.array_equal(got.numpy(), plain * slope) and (not seen) is fast
 
 
+def test_a_decorated_function_whose_variables_change() -> None:
+    """It is traced with the present values, and not for functions with the earlier ones."""
+
+    def made(scale: float) -> Any:
+        def change(to: float) -> None:
+            nonlocal scale
+            scale = to
+
+        return (lambda acc, x=0.0: acc * scale + x), change
+
+    function, change = made(2.0)
+    decorated = epilogue(function)
+    change(3.0)
+    check(decorated, EXACT * 3, False)
+    check(made(2.0)[0], EXACT * 2, False)
+    check(decorated, EXACT * 3, False)  # has a key of its own since its first call
+    check(decorated, EXACT * 3, True)
+    check(made(2.0)[0], EXACT * 2, True)
+
+
 def test_keys_of_functions() -> None:
     space = SimpleNamespace(x=1.0)
     module = type(np)("settings")

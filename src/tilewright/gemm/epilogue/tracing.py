@@ -290,6 +290,8 @@ class Epilogue:
         """
         key = accumulator, inputs, static, d, accumulators
         if key not in self._graphs:
+            if isinstance(self.key, int) and function_key(self.function) not in (None, self.key):
+                self.key, self._graphs = new_key(), {}  # its variables are others than its key's
             self._graphs[key] = _traced(self, *key)
         return self._graphs[key]
 
@@ -385,7 +387,7 @@ def epilogue_with_key(function: Callable[..., Any], key: Any) -> Epilogue:
     if key is not None:
         if len(_PLAIN_FUNCTIONS) >= _MAX_PLAIN_FUNCTIONS:
             _PLAIN_FUNCTIONS.clear()
-        _PLAIN_FUNCTIONS[key] = made
+        _PLAIN_FUNCTIONS[key] = copy(made)
     return made
 
 

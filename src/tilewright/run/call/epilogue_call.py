@@ -61,7 +61,8 @@ def matmul_with_epilogue(arguments: Sequence[Any], options: tuple[Any, ...], fun
         if result is not None:
             return result
     call, repeat = slow_epilogue_call(arguments, MatmulOptions(*options), function)
-    if key is not None and key[0] is not None and repeat is not None:
+    known = key is not None and key[0] is not None and key[0] == epilogue_key(function)
+    if known and repeat is not None:
         _fast_calls.add(key, repeat)
     return call.result
 

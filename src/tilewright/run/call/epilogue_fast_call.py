@@ -65,7 +65,7 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
         f"a, b, c, {D}, alpha, beta, operands",
         tuple(statements),
         tuple(f"{name} is default_{name}" for name in others),
-        constants | {"names": operands.keys() and frozenset(operands), "pair": (tuple, list)},
+        constants | {"names": frozenset(operands), "pair": (tuple, list)},
     )
     return fast_call_with_epilogue(call, form, matrices, sources)
 
