@@ -1,6 +1,6 @@
-"""The approximate instructions on this GPU: checksums over all 2^32 operands of each.
+"""Compare approximate instructions on this GPU with the virtual machine, over all 2^32 operands.
 
-Compares a few blocks of 2^23 operands of each form with the virtual machine. ``--golden FILE``
+Runs a few blocks of 2^23 operands of each form on both and compares checksums. ``--golden FILE``
 writes the GPU's checksums of all blocks, for tests without a GPU.
 
     python benchmarks/approximations_probe.py [PATTERN] [--blocks 4] [--golden FILE]
@@ -22,21 +22,21 @@ from ptx_kernels.simt_gpu import on_gpu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--blocks", type=int, default=4)
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("pattern", nargs="?", default="", help="part of the names to run")
+    parser.add_argument("--blocks", type=int, default=4, help="blocks per form")
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     options = parser.parse_args()
-    found, differing = {}, 0
+    sums, differing = {}, 0
     for opcode in FORMS:
         if re.search(options.pattern, opcode):
-            found[opcode] = checksums(opcode, 0, BLOCKS, on_gpu)
+            sums[opcode] = checksums(opcode, 0, BLOCKS, on_gpu)
             blocks = random.Random(opcode).sample(range(BLOCKS), options.blocks)
-            wrong = [b for b in blocks if checksums(opcode, b, 1, simt.run)[0] != found[opcode][b]]
+            wrong = [b for b in blocks if checksums(opcode, b, 1, simt.run)[0] != sums[opcode][b]]
             differing += bool(wrong)
             print(f"{opcode:24s} {len(blocks)} blocks compared, different: {wrong}", flush=True)
     if options.golden:
-        write(options.golden, found)
-    print(f"{len(found)} forms\n{differing} forms differ")
+        write(options.golden, sums)
+    print(f"{len(sums)} forms\n{differing} forms differ")
     return int(differing > 0)
 
 

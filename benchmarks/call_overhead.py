@@ -1,8 +1,8 @@
-"""The time that generated code and the native launcher save in a repeated call, against Python.
+"""Measure what generated code and the native launcher save per call, compared with plain Python.
 
     python benchmarks/call_overhead.py        # needs no GPU
 
-Prints nanoseconds a call. The "driver" is a C function that does nothing, so the figures are host
+Prints nanoseconds per call. The "driver" is a C function that does nothing, so the figures are host
 overhead alone. Each step of the fast path is timed as shipped and as plain Python with the same
 result:
 
@@ -58,8 +58,8 @@ def launchers() -> tuple[Callable[..., int], Callable[..., int]]:
     native = native_launcher([(MAX_ALIGN, 0)] * 3, TESTS, writes, [launch], (block, stream))
     view, pack = memoryview(block), struct.Struct("<3Q").pack_into
 
-    def start(*given: int) -> int:
-        *addresses, handle = given
+    def start(*words: int) -> int:
+        *addresses, handle = words
         for address in addresses:
             if address % MAX_ALIGN:
                 return NOT_THIS_CALL

@@ -1,4 +1,4 @@
-"""Milliseconds in which the heuristic chooses a configuration for a new shape.
+"""Measure how long the heuristic takes to choose a configuration for a new shape, in ms.
 
 python benchmarks/choice_time.py                 200 random shapes of each type
 python benchmarks/choice_time.py --shapes 50     fewer
@@ -20,15 +20,15 @@ def times(a: str, d: str, count: int) -> list[float]:
     """Sorted milliseconds of CPU time. Sizes from 1 to 16384, every other shape rounded up to
     multiples of 64.
     """
-    source, found = random.Random(1), []
+    source, milliseconds = random.Random(1), []
     for i in range(count):
         multiple = 64 if i % 2 else 1
         m, n, k = (-(-int(2 ** source.uniform(0, 14)) // multiple) * multiple for _ in range(3))
         problem = gemm.Problem(m, n, k, a, a, d)
         start = time.process_time()
         gemm.choose(problem, DEFAULT_DEVICE)
-        found.append(1e3 * (time.process_time() - start))
-    return sorted(found)
+        milliseconds.append(1e3 * (time.process_time() - start))
+    return sorted(milliseconds)
 
 
 def main() -> None:
@@ -38,8 +38,8 @@ def main() -> None:
     gemm.choose(gemm.Problem(7, 7, 7), DEFAULT_DEVICE)  # imports
     print("| A and B | median | 90 % | most |\n|---|---|---|---|")
     for a, d in TYPES:
-        found = times(a, d, count)
-        columns = (found[count // 2], found[count * 9 // 10], found[-1])
+        milliseconds = times(a, d, count)
+        columns = (milliseconds[count // 2], milliseconds[count * 9 // 10], milliseconds[-1])
         print(f"| {a} | " + " | ".join(f"{x:.2f}" for x in columns) + " |")
 
 

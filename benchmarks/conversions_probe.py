@@ -1,4 +1,4 @@
-"""Every form of ``cvt`` on this GPU against the virtual machine, bit by bit.
+"""Compare every form of ``cvt`` on this GPU with the virtual machine, bit by bit.
 
 A kernel of up to 24 forms with the same source type converts random operands and values near hard
 cases (ties of every narrower format, NaNs, integers). Prints each form whose bits differ, with the
@@ -36,18 +36,18 @@ def probe(batch: list[str], inputs: np.ndarray, arch: str):
 def jobs(pattern: str, count: int, arch: str):
     """(forms, operands) of each kernel; ``count`` 0: the golden operands."""
     for batch in batches(arch):
-        kept = [opcode for opcode in batch if re.search(pattern, opcode)]
-        if kept and count:
-            yield kept, planes(kept, -(-count // BLOCK) * BLOCK, Stream(*kept))
-        elif kept:
-            yield kept, golden_conversions.operands(kept)
+        opcodes = [opcode for opcode in batch if re.search(pattern, opcode)]
+        if opcodes and count:
+            yield opcodes, planes(opcodes, -(-count // BLOCK) * BLOCK, Stream(*opcodes))
+        elif opcodes:
+            yield opcodes, golden_conversions.operands(opcodes)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--operands", type=int, default=1 << 20)
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("pattern", nargs="?", default="", help="part of the names to run")
+    parser.add_argument("--operands", type=int, default=1 << 20, help="operands per form")
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     options = parser.parse_args()
     start, arch = time.perf_counter(), cuda.gpu().arch
     digests, outputs, differing = {}, 0, 0

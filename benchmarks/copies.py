@@ -1,4 +1,4 @@
-"""Copies of matrices on a GPU, ours beside torch's ``copy_``: microseconds, GB/s read and written.
+"""Compare our relayout kernels with torch's ``copy_`` on a GPU: time and bandwidth.
 
     python benchmarks/copies.py                     all rows
     python benchmarks/copies.py lines transposed    some kinds
@@ -39,12 +39,12 @@ def main() -> None:
     )
     parser.add_argument("kinds", nargs="*", default=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--shape", type=lambda text: tuple(map(int, text.split("x"))))
-    parser.add_argument("--bytes", type=int, choices=TYPES, help="of an element")
-    given = parser.parse_args()
-    shapes = [given.shape] if given.shape else LARGE + SMALL
-    sizes = [given.bytes] if given.bytes else list(TYPES)
+    parser.add_argument("--bytes", type=int, choices=TYPES, help="bytes per element")
+    options = parser.parse_args()
+    shapes = [options.shape] if options.shape else LARGE + SMALL
+    sizes = [options.bytes] if options.bytes else list(TYPES)
     print(f"{'kind':<11}{'shape':>13} bytes {'ours µs':>9} {'GB/s':>6} {'torch µs':>9} {'GB/s':>6}")
-    for kind, size, shape in product(given.kinds, sizes, shapes):
+    for kind, size, shape in product(options.kinds, sizes, shapes):
         print(row(kind, size, shape), flush=True)
 
 
@@ -58,21 +58,24 @@ def row(kind: str, size: int, shape: tuple[int, int]) -> str:
     ]
     stream = torch.cuda.current_stream().cuda_stream
     for pairs in sets:
-        ours(pairs, kind)(stream)
+        relayout_launch(pairs, kind)(stream)
         if any(not torch.equal(source, target) for source, target in pairs):
             return f"{kind:<11}{shape[0]:>6}×{shape[1]:<6} {size:>5} WRONG"
-    told = ""
-    for starts in ([ours(pairs, kind) for pairs in sets], [theirs(pairs) for pairs in sets]):
-        us = cuda.time_us(in_turn(starts), calls=COPIES).median
-        told += f" {us:9.2f} {nbytes / us / 1e3:6.0f}"
-    return f"{kind:<11}{shape[0]:>6}×{shape[1]:<6} {size:>5}{told}"
+    figures = ""
+    for starts in (
+        [relayout_launch(pairs, kind) for pairs in sets],
+        [torch_copies(pairs) for pairs in sets],
+    ):
+        us = cuda.time_us(round_robin(starts), calls=COPIES).median
+        figures += f" {us:9.2f} {nbytes / us / 1e3:6.0f}"
+    return f"{kind:<11}{shape[0]:>6}×{shape[1]:<6} {size:>5}{figures}"
 
 
 def pair(kind: str, size: int, shape: tuple[int, int]) -> Pair:
-    """A source with numbers, and a target."""
+    """A source with random numbers, and a target."""
     rows, columns = shape
     per = 16 // size
-    lying = {
+    strides = {
         "aligned": (-(-columns // per) * per, 1),
         "lines": (columns | 1, 1),
         "transposed": (1, rows | 1),
@@ -80,24 +83,24 @@ def pair(kind: str, size: int, shape: tuple[int, int]) -> Pair:
     }
     ends = {"back": ("aligned", "lines"), "two": ("lines", "aligned")}
     source, target = (
-        torch.empty_strided(shape, lying[end], dtype=TYPES[size], device="cuda")
+        torch.empty_strided(shape, strides[end], dtype=TYPES[size], device="cuda")
         for end in ends.get(kind, (kind, "aligned"))
     )
     return source.random_(0, 100), target
 
 
-def ours(pairs: list[Pair], kind: str) -> Work:
-    """One launch, prepared."""
-    moves = tuple(
+def relayout_launch(pairs: list[Pair], kind: str) -> Work:
+    """A prepared launch of the relayout kernel."""
+    specs = tuple(
         RelayoutSpec(tuple(s.shape), s.element_size(), s.stride(), t.stride(), kind != "back")
         for s, t in pairs
     )
-    start = prepare(device("cuda"), moves)
+    start = prepare(device("cuda"), specs)
     addresses = [x.data_ptr() for both in pairs for x in both]
     return lambda stream: start(addresses, stream)
 
 
-def theirs(pairs: list[Pair]) -> Work:
+def torch_copies(pairs: list[Pair]) -> Work:
     def start(stream: int) -> None:
         with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
             for source, target in pairs:
@@ -106,7 +109,7 @@ def theirs(pairs: list[Pair]) -> Work:
     return start
 
 
-def in_turn(starts: list[Work]) -> Work:
+def round_robin(starts: list[Work]) -> Work:
     turns = count()
     return lambda stream: starts[next(turns) % len(starts)](stream)
 

@@ -1,4 +1,4 @@
-"""f64 arithmetic with NaNs on this GPU against the virtual machine, bit by bit.
+"""Compare f64 arithmetic with NaNs on this GPU with the virtual machine, bit by bit.
 
 Prints each form whose bits differ, with the operands and both results. ``--golden FILE`` writes the
 GPU's results, for tests without a GPU.
@@ -21,20 +21,22 @@ from ptx_kernels.simt_gpu import on_gpu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--most", type=int, default=20)
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("pattern", nargs="?", default="", help="part of the names to run")
+    parser.add_argument("--most", type=int, default=20, help="differences printed per form")
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     options = parser.parse_args()
-    found, differing = {}, 0
+    answers, differing = {}, 0
     for opcode in FORMS:
         if re.search(options.pattern, opcode):
-            found[opcode] = results(opcode, on_gpu)
-            if said := mismatch(opcode, found[opcode], results(opcode, simt.run), options.most):
+            answers[opcode] = results(opcode, on_gpu)
+            if difference := mismatch(
+                opcode, answers[opcode], results(opcode, simt.run), options.most
+            ):
                 differing += 1
-                print(f"{opcode}: {said}", flush=True)
+                print(f"{opcode}: {difference}", flush=True)
     if options.golden:
-        write(options.golden, found)
-    print(f"{len(found)} forms\n{differing} forms differ")
+        write(options.golden, answers)
+    print(f"{len(answers)} forms\n{differing} forms differ")
     return int(differing > 0)
 
 

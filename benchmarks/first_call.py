@@ -1,4 +1,4 @@
-"""CPU seconds of a process's first call, with an empty and with a filled cache.
+"""Measure the CPU time of a process's first call, with an empty and with a filled cache.
 
     python benchmarks/first_call.py              what this machine can run
     python benchmarks/first_call.py --runs 5     the medians of five processes each
@@ -131,9 +131,11 @@ def row(name: str, runs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             empty.append(process(name, folder))
             warm.append(process(name, folder))
-    for kind, found in (("empty cache", empty), ("from disk", warm)):
-        cpu, wall = (statistics.median(float(str(f[x])) for f in found) for x in ("cpu", "wall"))
-        last = found[-1]
+    for kind, processes in (("empty cache", empty), ("from disk", warm)):
+        cpu, wall = (
+            statistics.median(float(str(f[x])) for f in processes) for x in ("cpu", "wall")
+        )
+        last = processes[-1]
         heavy = ", ".join(map(str, last["heavy"])) or "none"  # type: ignore[call-overload]
         print(
             f"{name:12} {kind:12} {cpu:6.2f} s CPU {wall:6.2f} s   {last['modules']:4} modules, "
@@ -144,17 +146,17 @@ def row(name: str, runs: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3, help="processes per figure")
     parser.add_argument("--measure", choices=CALLS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.measure:
-        measured(given.measure)
+    options = parser.parse_args()
+    if options.measure:
+        measured(options.measure)
         return 0
     from tilewright import cuda
 
     for name in CALLS:
         if not name.startswith("cuda") or cuda.available():
-            row(name, given.runs)
+            row(name, options.runs)
     return 0
 
 

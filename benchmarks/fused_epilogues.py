@@ -137,14 +137,22 @@ def measure(
 
 
 def parse_options(words: list[str] | None = None) -> argparse.Namespace:
-    """The options."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("--epilogues", type=kinds_of, default=list(KINDS), metavar="NAMES", help=", ".join(KINDS))
-    add("--shapes", type=shapes_of, default=list(SHAPES), metavar="MxNxK,…", help="of D and K")
-    add("--modes", type=modes_of, default=MODES, help=f"of torch (default: {','.join(MODES)})")
+    add(
+        "--shapes",
+        type=shapes_of,
+        default=list(SHAPES),
+        metavar="MxNxK,…",
+        help="shapes of D and K",
+    )
+    add(
+        "--modes", type=modes_of, default=MODES, help=f"modes of torch (default: {','.join(MODES)})"
+    )
     add(
         "--pairs",
         type=pairs_of,

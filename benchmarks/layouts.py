@@ -1,9 +1,9 @@
-"""Speed of the layout algebra in plain Python, and of layout pictures.
+"""Measure the layout algebra in plain Python, and layout pictures.
 
     python benchmarks/layouts.py
 
-The median of 31 runs of each line, on one core. If ``pycute`` can be imported, its times are shown
-beside ours for the operations that it supports.
+Prints the median of 31 runs of each line, on one core. If ``pycute`` can be imported, its times are
+printed next to ours for the operations that it supports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MICRO, MILLI = (1e6, "µs"), (1e3, "ms")
 
 
 def algebra(module: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The operations that pycute also has, by the names of both."""
+    """The operations that both libraries have, by name."""
     layout, composition, crd2idx = module.Layout, module.composition, module.crd2idx
     a = layout(((4, 8), (2, 4)), ((32, 1), (16, 8)))
     rows, five = layout((8, 8), (8, 1)), layout((2, 2, 2, 2, 4), (1, 16, 2, 8, 32))
@@ -33,7 +33,7 @@ def algebra(module: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def whole() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Whole domains, and pictures."""
+    """Evaluations of whole layouts, and pictures."""
     large, tile = cute.Layout((1024, 1024), (1024, 1)), cute.Layout((128, 64), (64, 1))
     for name, swizzle in (("", None), (" under Sw<3,4,3>", cute.Swizzle(3, 4, 3))):
         big, small = (cute.composition(swizzle, x) if swizzle else x for x in (large, tile))
@@ -42,7 +42,7 @@ def whole() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def median(call: Callable[[], object], number: int) -> float:
-    """Seconds of one call."""
+    """Seconds per call."""
     call()
     return statistics.median(timeit.repeat(call, number=number, repeat=RUNS)) / number
 

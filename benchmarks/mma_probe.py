@@ -1,4 +1,4 @@
-"""Every matrix instruction on this GPU against the arithmetic of ``tilewright.mma``, bit by bit.
+"""Compare every matrix instruction on this GPU with ``tilewright.mma``, bit by bit.
 
 A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind, in
 every variant (selectors; for wgmma operands in registers or shared memory, swizzles, transposes,
@@ -32,7 +32,7 @@ from ptx_kernels import one_instruction
 from references.hostile import kinds
 
 
-class Found(NamedTuple):
+class VariantResult(NamedTuple):
     """The results of a variant's launches."""
 
     case: int
@@ -45,29 +45,29 @@ class Found(NamedTuple):
 def run(case: one_instruction.Case, loaded: cuda.LoadedModule, tiles: one_instruction.Tiles):
     """D's bits for these tiles as this GPU returns them."""
     gpu = cuda.gpu()
-    given = tiles.words()
-    made = np.full((len(given), case.made_words), 0xDEADBEEF, np.uint32)
-    addresses = [gpu.alloc(words.nbytes) for words in (given, made)]
-    for address, words in zip(addresses, (given, made), strict=True):
+    inputs = tiles.words()
+    results = np.full((len(inputs), case.made_words), 0xDEADBEEF, np.uint32)
+    addresses = [gpu.alloc(words.nbytes) for words in (inputs, results)]
+    for address, words in zip(addresses, (inputs, results), strict=True):
         gpu.upload(address, words)
     params = np.array(addresses, np.uint64).tobytes()
-    gpu.launch(loaded["one"], (len(given), 1, 1), (case.threads, 1, 1), params)
+    gpu.launch(loaded["one"], (len(inputs), 1, 1), (case.threads, 1, 1), params)
     gpu.wait()
-    gpu.download(made, addresses[1])
+    gpu.download(results, addresses[1])
     for address in addresses:
         gpu.free(address)
-    return tiles.read(made)
+    return tiles.read(results)
 
 
-def probe(index: int, case: one_instruction.Case, outputs: int) -> Found:
-    """All kinds of tiles for a variant, ``outputs`` elements of D in all; 0: the golden tiles."""
+def probe(index: int, case: one_instruction.Case, outputs: int) -> VariantResult:
+    """Compare all kinds of tiles of a variant: ``outputs`` elements of D, or 0 for golden tiles."""
     try:
         return compare(index, case, outputs)
     except TilewrightError as error:
-        return Found(index, 0, 1, {}, f"{type(error).__name__}: {error}")
+        return VariantResult(index, 0, 1, {}, f"{type(error).__name__}: {error}")
 
 
-def compare(index: int, case: one_instruction.Case, outputs: int) -> Found:
+def compare(index: int, case: one_instruction.Case, outputs: int) -> VariantResult:
     gpu = cuda.gpu()
     found, differing, digests, first = 0, 0, {}, ""
     with gpu.load(cuda.compile(case.ptx, gpu.arch)) as loaded:
@@ -81,12 +81,12 @@ def compare(index: int, case: one_instruction.Case, outputs: int) -> Found:
             if len(wrong) and not first:
                 place = tuple(int(x) for x in wrong[0])
                 first = f"{kind} {place}: GPU {got[place]:#x}, ours {want[place]:#x}"
-    return Found(index, found, differing, digests, first)
+    return VariantResult(index, found, differing, digests, first)
 
 
 def jobs(pattern: str, outputs: int, removed: bool):
-    """(number, variant, elements of D to look at) for each variant that this GPU runs; of spellings
-    that newer PTX has ``removed``, or of the others.
+    """(variant, elements of D to compare) for each variant that this GPU runs; with ``removed``, of
+    spellings that newer PTX versions do not have.
     """
     arch = cuda.gpu().arch
     for i in mma.catalogue(arch):
@@ -98,11 +98,15 @@ def jobs(pattern: str, outputs: int, removed: bool):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--outputs", type=int, default=1_000_000)
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("pattern", nargs="?", default="", help="part of the names to run")
+    parser.add_argument(
+        "--outputs", type=int, default=1_000_000, help="elements of D per instruction"
+    )
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     parser.add_argument("--removed", action="store_true", help="spellings of old PTX versions")
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="processes that trace kernels"
+    )
     options = parser.parse_args()
     outputs = 0 if options.golden else options.outputs
     start = time.perf_counter()
@@ -126,9 +130,9 @@ def _listed(pattern: str, outputs: int, removed: bool):
     return list(jobs(pattern, outputs, removed))
 
 
-def report(listed, found: list[Found]) -> None:
-    """One line for each instruction: elements seen, elements that differ."""
-    by: dict[str, list[Found]] = {}
+def report(listed, found: list[VariantResult]) -> None:
+    """Print a line for each instruction: compared elements, elements that differ."""
+    by: dict[str, list[VariantResult]] = {}
     for (case, _), one in zip(listed, found, strict=True):
         by.setdefault(case.i.opcode, []).append(one)
     for opcode, ones in by.items():

@@ -1,4 +1,4 @@
-"""Speed of exact matrix instructions on the virtual machine: multiply-adds per second and core.
+"""Measure exact matrix instructions on the virtual machine, in multiply-adds per second and core.
 
     python benchmarks/mma_speed.py [--features avx2] [--arch sm_90a] [--rounds 15]
 
@@ -69,21 +69,21 @@ ret;
 
 
 def numbers(type_: str, words: np.ndarray) -> None:
-    """Ordinary numbers of a type, one in each word."""
+    """Random numbers of a type, one per word."""
     t = dtype(type_)
     values = np.random.default_rng(0).standard_normal(words.shape)
     words[:] = encode(t, values if t.kind == "float" else np.rint(values) % 2)
 
 
 def room(size: int, word: int) -> np.ndarray:
-    """Words at a multiple of 64 bytes."""
+    """An array of words aligned to 64 bytes."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(f"u{word // 8}")
 
 
 def repeated(jit: Jit, module: ir.Module, callee: ir.Function) -> Callable[..., None]:
-    """``callee`` called ``times`` over with the same pointers."""
+    """A function that calls ``callee`` ``times`` times with the same pointers."""
     count = len(callee.args)
     kind = ir.FunctionType(ir.VoidType(), [POINTER] * count)
     loop = ir.Function(module, kind, "loop")
@@ -133,7 +133,7 @@ def core_time(jit: Jit, i: MmaInstruction, rounds: int) -> float:
 
 
 def immediate(f: mma.Fragment) -> str:
-    """A register of small numbers, or of metadata: the first and the second of each four."""
+    """A register of small numbers, or of metadata that selects elements 0 and 1 of each four."""
     if f.type == "b2":
         return "0x44444444"
     code = int(encode(f.type, 2.0**-6)) if f.dtype.kind == "float" else 1
@@ -166,19 +166,21 @@ def kernel_time(features: str | None, i: MmaInstruction, rounds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--features", choices=FEATURES, default="host")
-    parser.add_argument("--arch", default="sm_90a")
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args()
-    features = FEATURES[given.features]
+    parser.add_argument(
+        "--features", choices=FEATURES, default="host", help="CPU features of the code"
+    )
+    parser.add_argument("--arch", default="sm_90a", help="target of the instructions")
+    parser.add_argument("--rounds", type=int, default=15, help="repetitions of each figure")
+    options = parser.parse_args()
+    features = FEATURES[options.features]
     jit = Jit(features)
     print(f"{'10^9 multiply-adds a second':58} {'core':>8} {'function':>8} {'kernel':>8}")
     for opcode in FORMS:
-        i = mma.instruction(opcode, given.arch)
-        times = [core_time(jit, i, given.rounds)]
+        i = mma.instruction(opcode, options.arch)
+        times = [core_time(jit, i, options.rounds)]
         if not i.asynchronous:
-            times.append(function_time(jit, i, given.rounds))
-            times.append(kernel_time(features, i, given.rounds))
+            times.append(function_time(jit, i, options.rounds))
+            times.append(kernel_time(features, i, options.rounds))
         rates = "".join(f" {i.m * i.n * i.k / t / 1e9:8.2f}" for t in times)
         print(f"{opcode:58}{rates}", flush=True)
 

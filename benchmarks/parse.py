@@ -1,4 +1,4 @@
-"""Speed of the parser: tokens per second on one megabyte of text like nvcc's.
+"""Measure the PTX parser, in tokens per second on one megabyte of text like nvcc's.
 
     python benchmarks/parse.py [megabytes]
 
@@ -72,7 +72,7 @@ def text_like_nvcc(size: int) -> str:
 
 
 def statement(rng: random.Random, n: int) -> str:
-    """One statement; now and then the next label too."""
+    """A statement, sometimes followed by a label."""
     line = rng.choice(LINES).replace("{n}", str(n))
     near = rng.randrange(480)
     line = re.sub(r"(?<=[a-z_+ ])[A-D](?=[\W_])", lambda _: str(near + rng.randrange(20)), line)

@@ -1,8 +1,8 @@
-"""Every reduction of an H200 against the virtual machine, bit by bit.
+"""Compare every reduction of an H200 with the virtual machine, bit by bit.
 
-Bulk and tensor reductions of each operation and type, and additions by ``red``: the result for
-every pair of 16 numbers, or that there is no such instruction. Prints each case that differs, with
-the operands and both results. ``--golden FILE`` writes the GPU's results, for tests without a GPU.
+Runs bulk and tensor reductions of each operation and type, and additions by ``red``, on every pair
+of 16 numbers; an unsupported instruction is a result too. Prints each case that differs, with the
+operands and both results. ``--golden FILE`` writes the GPU's results, for tests without a GPU.
 
     python benchmarks/reductions_probe.py [PATTERN] [--most 20] [--golden FILE]
 """
@@ -26,7 +26,7 @@ PROCESSES = 8
 
 
 def tried(case):
-    """The GPU's results, or its error."""
+    """The GPU's results, or the error that it raised."""
     try:
         return left(case, on_gpu)
     except CudaError as error:
@@ -35,9 +35,9 @@ def tried(case):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--most", type=int, default=20)
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("pattern", nargs="?", default="", help="part of the names to run")
+    parser.add_argument("--most", type=int, default=20, help="differences printed per form")
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     options = parser.parse_args()
     start = time.perf_counter()
     cases = [case for case in CASES if re.search(options.pattern, str(case))]
@@ -50,9 +50,9 @@ def main() -> int:
     for case, answer in found.items():
         if isinstance(answer, CudaError):
             print(f"{case}: {answer}", flush=True)
-        elif said := mismatch(case, answer, left(case, simt.run), options.most):
+        elif difference := mismatch(case, answer, left(case, simt.run), options.most):
             differing += 1
-            print(f"{case}: {said}", flush=True)
+            print(f"{case}: {difference}", flush=True)
     print(f"{len(found)} cases, {time.perf_counter() - start:.0f} s")
     print(f"{differing} cases differ")
     return int(differing > 0)

@@ -1,10 +1,10 @@
-"""Random straight-line programs over all scalar instructions, on this GPU and the virtual machine.
+"""Compare random programs of all scalar instructions on this GPU with the virtual machine.
 
-Each program is 20 to 40 instructions on hostile operands. Every result is stored and must have the
-same bits. The virtual machine runs in single steps; every hundredth program also runs as compiled
-code. Prints each form that differs, how often, and the smallest program that shows it. ``--golden
-FILE`` writes digests of the GPU's results, for tests without a GPU. Programs are distributed over
-processes, which have a time limit.
+A straight-line program has 20 to 40 instructions with edge-case operands. Every result is stored
+and must have the same bits. The virtual machine runs in single steps; every hundredth program also
+runs as compiled code. Prints each form that differs, how often, and the smallest such program.
+``--golden FILE`` writes digests of the GPU's results, for tests without a GPU. Programs are
+distributed over processes, which have a time limit.
 
     python benchmarks/scalar_probe.py [--programs 100000] [--seed 0] [--forms REGEX]
         [--jobs CORES] [--golden FILE]
@@ -37,8 +37,8 @@ from tilewright import cuda
 from tilewright.vm.state.global_memory import GlobalMemory
 
 MODULE = 100  # programs that are compiled together
-ROUND = 1600  # the most programs of a process
-COMPILED = 100  # of so many programs one runs as compiled code too
+ROUND = 1600  # programs of a process, at most
+COMPILED = 100  # every hundredth program also runs as compiled code
 SHOWN = 4  # differences that a process reduces to a small program
 
 
@@ -46,75 +46,75 @@ SHOWN = 4  # differences that a process reduces to a small program
 
 
 def round_of(first: int, count: int, forms: str) -> dict:
-    """What so many programs of these forms give, to be printed as JSON."""
-    memory, told, digests, seen = GlobalMemory(), [], [], set()
+    """The results of ``count`` programs of these forms, to be printed as JSON."""
+    memory, reports, digests, seen = GlobalMemory(), [], [], set()
     arch = cuda.gpu().arch
-    drawn = chosen(forms, arch)
+    drawn = matching(forms, arch)
     for start in range(first, first + count, MODULE):
         seeds = range(start, min(start + MODULE, first + count))
         batch = [program(seed, drawn, arch) for seed in seeds]
         words = [operands(p, seed) for p, seed in zip(batch, seeds, strict=True)]
-        theirs = on_gpu(batch, words)
-        for p, seed, given, made in zip(batch, seeds, words, theirs, strict=True):
-            digests.append(digest(made))
+        on_this_gpu = on_gpu(batch, words)
+        for p, seed, inputs, results in zip(batch, seeds, words, on_this_gpu, strict=True):
+            digests.append(digest(results))
             seen.update(*(step.opcode.split() for step in p.steps))
-            told += _differences(p, given, made, memory, len(told) < SHOWN)
+            reports += _differences(p, inputs, results, memory, len(reports) < SHOWN)
             if seed % COMPILED == 0:
-                ours = on_vm(p, given, memory, compiled=True)
-                told += _told(p, given, made, ours, "compiled ", memory, False)
+                on_the_vm = on_vm(p, inputs, memory, compiled=True)
+                reports += _reports(p, inputs, results, on_the_vm, "compiled ", memory, False)
     count = sum(map(len, drawn))
-    return {"differences": told, "digests": digests, "seen": sorted(seen), "forms": count}
+    return {"differences": reports, "digests": digests, "seen": sorted(seen), "forms": count}
 
 
-def chosen(forms: str, arch: str) -> Families:
-    """The opcodes that the expression matches, of each row that has any."""
-    kept = (tuple(o for o in opcodes if re.match(forms, o)) for opcodes in families(arch))
-    return tuple(filter(None, kept))
+def matching(forms: str, arch: str) -> Families:
+    """The opcodes that match the expression, by row; rows without one are left out."""
+    matches = (tuple(o for o in opcodes if re.match(forms, o)) for opcodes in families(arch))
+    return tuple(filter(None, matches))
 
 
-def _differences(p: Program, given, made, memory: GlobalMemory, show: bool) -> list[dict]:
-    return _told(p, given, made, on_vm(p, given, memory), "", memory, show)
+def _differences(p: Program, inputs, results, memory: GlobalMemory, show: bool) -> list[dict]:
+    return _reports(p, inputs, results, on_vm(p, inputs, memory), "", memory, show)
 
 
-def _told(
-    p: Program, given, theirs, ours, prefix: str, memory: GlobalMemory, show: bool
+def _reports(
+    p: Program, inputs, on_this_gpu, on_the_vm, prefix: str, memory: GlobalMemory, show: bool
 ) -> list[dict]:
-    """A dictionary for each step that differs."""
-    found = []
-    for at in parted(p, given, theirs, ours)[:8]:
+    """A dictionary for each step whose results differ."""
+    entries = []
+    for at in parted(p, inputs, on_this_gpu, on_the_vm)[:8]:
         step = p.steps[at.index]
-        said = {"form": prefix + step.opcode, "program": p.name, "text": f"{step.text}\n{at}"}
+        entry = {"form": prefix + step.opcode, "program": p.name, "text": f"{step.text}\n{at}"}
         if show:
-            said["text"] = _smallest(p, at.index, values(p, given, ours), memory)
-        found.append(said)
-    return found
+            entry["text"] = _smallest(p, at.index, values(p, inputs, on_the_vm), memory)
+        entries.append(entry)
+    return entries
 
 
 def _smallest(p: Program, index: int, known, memory: GlobalMemory) -> str:
-    """The text of the smallest program that differs, and how."""
+    """The text of the smallest program whose results differ, and the difference."""
 
-    def theirs(q: Program, words: np.ndarray) -> np.ndarray:
+    def on_this_gpu(q: Program, words: np.ndarray) -> np.ndarray:
         return on_gpu([q], [words])[0]
 
-    def ours(q: Program, words: np.ndarray) -> np.ndarray:
+    def on_the_vm(q: Program, words: np.ndarray) -> np.ndarray:
         return on_vm(q, words, memory)
 
-    q, words = reduced(p, index, known, theirs, ours)
-    found = parted(q, words, theirs(q, words), ours(q, words))
-    return "\n".join([*(step.text for step in q.steps), *map(str, found[:1])])
+    q, words = reduced(p, index, known, on_this_gpu, on_the_vm)
+    entries = parted(q, words, on_this_gpu(q, words), on_the_vm(q, words))
+    return "\n".join([*(step.text for step in q.steps), *map(str, entries[:1])])
 
 
-# --- all of them ------------------------------------------------------------------------------
+# --- all processes ------------------------------------------------------------------------------
 
 
 def rounds(seed: int, count: int, jobs: int) -> list[tuple[int, int]]:
-    """(first program, how many) of each process: as many each."""
+    """(first program, number of programs) of each process, evenly distributed."""
     each = -(-count // (jobs * -(-count // (jobs * ROUND))))
     return [(seed + n, min(each, count - n)) for n in range(0, count, each)]
 
 
 def run(first: int, count: int, forms: str) -> dict:
-    """A round in a process of its own; what it printed, or how it ended."""
+    """A round in a process of its own: its output, or why it failed."""
     command = [sys.executable, __file__, "--round", str(first), str(count), "--forms", forms]
     limit = 120 + count / 2
     try:
@@ -135,7 +135,7 @@ def every(options: argparse.Namespace) -> Iterator[tuple[int, dict]]:
 
 
 def table(differences: list[dict], most: int) -> Iterator[str]:
-    """The forms that differ, the most frequent first, each with examples."""
+    """Print the forms that differ, the most frequent first, each with examples."""
     counts = Counter(d["form"] for d in differences)
     for form, count in counts.most_common():
         yield f"{form}: {count} times"
@@ -146,12 +146,12 @@ def table(differences: list[dict], most: int) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0, help="the first program's number")
-    parser.add_argument("--forms", default="", help="only opcodes that begin so")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--most", type=int, default=2, help="examples of each form")
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--programs", type=int, default=100_000, help="number of programs")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first program")
+    parser.add_argument("--forms", default="", help="run only opcodes that begin with this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    parser.add_argument("--most", type=int, default=2, help="examples printed per form")
+    parser.add_argument("--golden", type=Path, metavar="FILE", help="write the GPU's results")
     parser.add_argument("--round", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.round:
@@ -163,27 +163,27 @@ def main() -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Everything, and what it came to."""
-    start, found, digests, seen, forms, failed = time.perf_counter(), [], {}, set(), 0, 0
-    for first, made in every(options):
-        if "failed" in made:
+    """Run all programs and print a summary; returns the exit status."""
+    start, entries, digests, seen, forms, failed = time.perf_counter(), [], {}, set(), 0, 0
+    for first, results in every(options):
+        if "failed" in results:
             failed += 1
-            print(made["failed"], flush=True)
+            print(results["failed"], flush=True)
             continue
-        found += made["differences"]
-        digests |= enumerate(made["digests"], first)
-        seen.update(made["seen"])
-        forms = made["forms"]
+        entries += results["differences"]
+        digests |= enumerate(results["digests"], first)
+        seen.update(results["seen"])
+        forms = results["forms"]
     seconds = time.perf_counter() - start
-    for line in table(found, options.most):
+    for line in table(entries, options.most):
         print(line)
     if options.golden and not failed:
         golden_scalar.write(options.golden, families(), [digests[n] for n in sorted(digests)])
     rate = len(digests) / seconds
     print(f"{len(digests)} programs, {seconds:.0f} s, {rate:.0f} a second; {failed} rounds failed")
     print(f"{len(seen)} of {forms} forms")
-    print(f"{len({d['program'] for d in found})} programs differ")
-    return int(bool(found) or failed > 0)
+    print(f"{len({d['program'] for d in entries})} programs differ")
+    return int(bool(entries) or failed > 0)
 
 
 if __name__ == "__main__":

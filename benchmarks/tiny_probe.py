@@ -1,4 +1,4 @@
-"""Flush to zero near the smallest normal number, on the virtual machine and on this GPU.
+"""Compare flush to zero near the smallest normal number on this GPU with the virtual machine.
 
 Operands of products, fma and quotients with ``.ftz`` are chosen such that the exact result is a few
 quarters of a unit in the last place above or below the smallest normal number. There it matters
@@ -54,7 +54,7 @@ def near(fmt: str, stream: Stream, count: int) -> dict[str, Array]:
     c = decode(fmt, encode(fmt, least * _significand(stream, count) * _sign(stream, count)))
     e = b * 2.0 ** stream.integers(8, 12, count)
     t = t * _sign(stream, count)
-    made = {
+    result = {
         "a": t / b,
         "d": (t - c) / b,
         "q": t * e,
@@ -64,15 +64,15 @@ def near(fmt: str, stream: Stream, count: int) -> dict[str, Array]:
         "e": e,
         "z": 0 * t,
     }
-    bits = {name: encode(fmt, x).astype(np.uint64) for name, x in made.items()}
+    bits = {name: encode(fmt, x).astype(np.uint64) for name, x in result.items()}
     for name in "adqi":
-        steps = stream.integers(-1, 2, count) * (made[name] != 0)
+        steps = stream.integers(-1, 2, count) * (result[name] != 0)
         bits[name] += steps.astype(np.uint64)
     return bits | {"t": t.view(np.uint64)}
 
 
 def _significand(stream: Stream, count: int) -> Array:
-    """From 1 to 2; a quarter of them 1."""
+    """Random numbers from 1 to 2; a quarter of them is 1."""
     return 1 + stream.random(count) * (stream.integers(0, 4, count) > 0)
 
 
@@ -84,7 +84,7 @@ def _sign(stream: Stream, count: int) -> Array:
 
 
 def _rounded(x: Fraction, unit: Fraction, rnd: str) -> Fraction:
-    """To a multiple of ``unit``."""
+    """Round to a multiple of ``unit``."""
     floor = {"rn": round, "rz": int, "rm": math.floor, "rp": math.ceil}[rnd]
     return unit * floor(x / unit)
 
@@ -109,8 +109,10 @@ def _exact(name: str, operands: list[float]) -> Fraction:
 
 
 def _disagree(step: Step, theirs: dict[str, Array]) -> dict[str, int]:
-    """How many of the GPU's results are zero against each rule; none of pairs, approximations."""
-    f, made = form(step.opcode), theirs[step.writes[0]]
+    """The number of the GPU's results that contradict each rule of ``RULES``; empty for packed
+    types and approximations.
+    """
+    f, result = form(step.opcode), theirs[step.writes[0]]
     kind, source = (f.signatures[0][i].type for i in (0, 1))
     if kind not in FIELDS or {"approx", "full"} & set(step.opcode.split(".")):
         return {}
@@ -121,7 +123,7 @@ def _disagree(step: Step, theirs: dict[str, Array]) -> dict[str, int]:
         read = [np.where(np.abs(x) < float(least), 0, x) for x in read]
     count = dict.fromkeys(RULES, 0)
     for bits, *operands in zip(
-        (made << np.uint64(1)).tolist(), *(x.tolist() for x in read), strict=True
+        (result << np.uint64(1)).tolist(), *(x.tolist() for x in read), strict=True
     ):
         if not np.isfinite(operands).all():
             continue
@@ -144,8 +146,8 @@ def steps(arch: str) -> Iterator[Step]:
         kind, source = (f.signatures[0][i].type for i in (0, 1))
         for names in OPERANDS[f.mnemonic]:
             read = tuple(f"%{LETTER[source]}{kind}{name}" for name in names)
-            made = f"%{LETTER[kind]}{opcode.replace('.', '_')}{names}"
-            yield Step(opcode, f"{opcode} {', '.join((made, *read))};", read, (made,))
+            result = f"%{LETTER[kind]}{opcode.replace('.', '_')}{names}"
+            yield Step(opcode, f"{opcode} {', '.join((result, *read))};", read, (result,))
 
 
 def _flushes(opcode: str) -> bool:
@@ -156,7 +158,7 @@ def _flushes(opcode: str) -> bool:
 
 
 def words(p: Program, stream: Stream) -> Array:
-    """What the registers of the program hold."""
+    """The initial values of the program's registers."""
     one = {kind: near(kind, stream, THREADS) for kind in ("f16", "f32")}
     other = near("f16", stream, THREADS)
     one["f16x2"] = {n: x | other[n] << np.uint64(16) for n, x in one["f16"].items()}
@@ -165,8 +167,8 @@ def words(p: Program, stream: Stream) -> Array:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=64)
-    parser.add_argument("--shown", type=int, default=3)
+    parser.add_argument("--programs", type=int, default=64, help="number of programs")
+    parser.add_argument("--shown", type=int, default=3, help="differences printed per instruction")
     options = parser.parse_args()
     arch, memory = cuda.gpu().arch, GlobalMemory()
     all_of_it = tuple(steps(arch))
@@ -177,22 +179,22 @@ def main() -> int:
     theirs = on_gpu(programs, loaded)
     ours = [on_vm(p, w, memory) for w in loaded]
     parts = [
-        [values(p, w, m) for w, m in zip(loaded, made, strict=True)] for made in (theirs, ours)
+        [values(p, w, m) for w, m in zip(loaded, result, strict=True)] for result in (theirs, ours)
     ]
     one, other = ({n: np.concatenate([v[n][0] for v in part]) for n in part[0]} for part in parts)
-    return max([_told(step, one, other, options.shown) for step in all_of_it])
+    return max([report(step, one, other, options.shown) for step in all_of_it])
 
 
-def _told(step: Step, theirs: dict[str, Array], ours: dict[str, Array], most: int) -> int:
-    """1 where results of the step differ, which it prints."""
-    (made,) = step.writes
-    wrong = np.flatnonzero(theirs[made] != ours[made])
+def report(step: Step, theirs: dict[str, Array], ours: dict[str, Array], most: int) -> int:
+    """Print the results of a step that differ; returns 1 if any does."""
+    (result,) = step.writes
+    wrong = np.flatnonzero(theirs[result] != ours[result])
     print(f"{step.opcode} of {' '.join(n[-1] for n in step.reads)}: {len(wrong)} differ", end="")
-    told = ", ".join(f"{count} not as {rule}" for rule, count in _disagree(step, theirs).items())
-    print(f" of {len(ours[made])}; {told}")
+    counts = ", ".join(f"{count} not as {rule}" for rule, count in _disagree(step, theirs).items())
+    print(f" of {len(ours[result])}; {counts}")
     for at in wrong[:most].tolist():
         read = " ".join(f"{ours[name][at]:#x}" for name in step.reads)
-        print(f"  {read}: GPU {theirs[made][at]:#x}, here {ours[made][at]:#x}")
+        print(f"  {read}: GPU {theirs[result][at]:#x}, here {ours[result][at]:#x}")
     return int(len(wrong) > 0)
 
 

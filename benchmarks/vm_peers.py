@@ -1,9 +1,9 @@
-"""The virtual machine and other programs that run kernels on a CPU: CPU times, results compared.
+"""Compare the virtual machine with other programs that run kernels on a CPU.
 
-First the loops of ``vm_speed.py``, also under a plain interpreter: one warp-instruction at a time,
-on NumPy arrays of 32 lanes. Then Triton kernels of the corpus: their PTX on the virtual machine and
-their source under Triton's own interpreter, which processes whole tiles with NumPy. This part needs
-the packages triton and torch.
+Prints CPU times and compares results. First the loops of ``vm_speed.py``, also under a plain
+interpreter: one warp-instruction at a time, on NumPy arrays of 32 lanes. Then Triton kernels of the
+corpus: their PTX on the virtual machine and their source under Triton's own interpreter, which
+processes whole tiles with NumPy. This part needs the packages triton and torch.
 
     python benchmarks/vm_peers.py
 """
@@ -50,7 +50,7 @@ MEANINGS: dict[str, Callable] = {
 
 
 class Plain:
-    """One warp: registers by name, an array of 32 lanes each."""
+    """The registers of a warp by name, each an array of 32 lanes."""
 
     def __init__(self, loop: str) -> None:
         text = f".version 8.0 .target sm_80 .address_size 64 .entry k() {{ {loop} }}"
@@ -64,7 +64,7 @@ class Plain:
         self.shared = zero.copy()
 
     def run(self) -> int:
-        """How many instructions were executed."""
+        """The number of executed instructions."""
         at = count = 0
         while at < len(self.code):
             s = self.code[at]
@@ -124,7 +124,7 @@ def _expected(loop: vm_speed.Loop) -> np.ndarray:
 
 
 def _stepped(loop: vm_speed.Loop, body: str) -> float:
-    """Instructions a second of the evaluator that a debugger uses."""
+    """Instructions per second in single steps, as a debugger runs them."""
     machine, count = Machine(threads=1), []
     machine.load(kernel(f"{loop.top} mov.u32 %r5, %t; mov.u32 %r4, 0; {body}"))
     machine.launch("k", 1, 32, [0] * 10)  # compiles what both ways share
@@ -166,7 +166,7 @@ PEERS = [
 
 
 def on_machine(peer: Peer, args: list) -> tuple[float, list[np.ndarray]]:
-    """Seconds of the best launch, compiled before; the arrays after it."""
+    """Seconds of the fastest launch without compilation, and the resulting arrays."""
     text = (CORPUS / "triton" / f"{peer.name}.ptx").read_text()
     built = json.loads(text.partition("\n")[0].removeprefix("//"))
     machine = Machine(threads=1)

@@ -1,4 +1,4 @@
-"""Speed of the virtual machine on one core, with checked results.
+"""Measure the virtual machine on one core, and check its results.
 
 ``loops``: millions of PTX warp-instructions per second, of one warp. ``copies``: gigabytes per
 second, read and written. ``products``: seconds for a matrix product by our own kernels, summed over
@@ -163,7 +163,7 @@ LOOPS = {
 
 
 def least(run: Callable[[], object], runs: int = RUNS) -> float:
-    """Seconds of the processor."""
+    """CPU time in seconds."""
     found = []
     for _ in range(runs):
         start = time.process_time()
@@ -181,7 +181,7 @@ def loops() -> None:
 
 
 def rate(loop: Loop) -> float:
-    """Millions a second; AssertionError where the result is wrong."""
+    """Millions of instructions per second. Raises AssertionError for a wrong result."""
     body = "".join(loop.body.replace("{k}", str(k)) for k in range(TIMES))
     text = kernel(
         f"""{loop.top} mov.u32 %r5, %t; mov.u32 %r4, 0;
@@ -208,7 +208,7 @@ EDGE = 2048  # 2¹¹
 
 
 def copies() -> None:
-    """A matrix, line by line in vectors, and transposed word by word."""
+    """Copies of a matrix: rows by vectors, and transposed by words."""
     given = np.random.default_rng(0).integers(0, 2**32, (EDGE, EDGE), np.uint32)
     cases = {
         "copy": ("mad.wide.u32 %rd1, %g, 16, %a1; mad.wide.u32 %rd2, %g, 16, %a0;"
@@ -251,8 +251,8 @@ def products(large: bool) -> None:
 SIZE = 1 << 20
 
 
-class Kept(dict[tuple[str, str], bytes]):
-    """A store in memory."""
+class MemoryStore(dict[tuple[str, str], bytes]):
+    """A compile cache in memory."""
 
     def put(self, kind: str, key: str, value: bytes) -> None:
         self[kind, key] = value
@@ -265,8 +265,8 @@ class Kept(dict[tuple[str, str], bytes]):
 
 
 def unrolled() -> tuple[str, int]:
-    """A kernel like an unrolled SIMT product: shared loads, each for eight FMAs, integers, branches
-    round what is rare; and how many FMAs each of its sums had.
+    """A kernel like an unrolled SIMT product, with shared loads for eight FMAs each, integer
+    operations and rarely taken branches; and the number of FMAs per accumulator.
     """
     parts, turns, length = [SHARED + ONE], 0, 0
     parts += [f"mov.f32 %f{i}, 0f00000000;" for i in range(10, 18)]
@@ -287,28 +287,28 @@ def unrolled() -> tuple[str, int]:
 
 
 def text() -> None:
-    """Once with a store that has only the engine's code, then as another process finds it."""
+    """A large kernel: with a cache that has only the library, then with one that has the kernel."""
     ptx, turns = unrolled()
-    full = Kept()
+    full = MemoryStore()
     own = least(lambda: _whole(Machine(store=full).library), 1)
     first = least(lambda: _launched(ptx, turns, full), 1)
-    again = least(lambda: _launched(ptx, turns, Kept(full)), 3)
+    again = least(lambda: _launched(ptx, turns, MemoryStore(full)), 3)
     parsed = least(lambda: Machine().load(ptx), 3)
     count = sum(1 for line in ptx.splitlines() if line.strip().endswith(";"))
     print(f"{len(ptx) / 1e6:.2f} MB of PTX, {count:,} instructions, parsed in {parsed:.2f} s")
-    print(f"{'the whole engine':<18} {own:7.2f} s, compiled once for a processor")
-    print(f"{'the first time':<18} {first:7.2f} s, with running it")
-    print(f"{'from a store':<18} {again:7.2f} s, with running it", flush=True)
+    print(f"{'library':<18} {own:7.2f} s, compiled once per CPU model")
+    print(f"{'new kernel':<18} {first:7.2f} s, including its launch")
+    print(f"{'cached kernel':<18} {again:7.2f} s, including its launch", flush=True)
 
 
 def _whole(library: Library) -> None:
-    """Load all parts of the engine."""
+    """Compile all functions of the virtual machine's library."""
     for part in library.parts:
         library.need(part)
 
 
-def _launched(ptx: str, turns: int, kept: Kept) -> None:
-    machine, out = Machine(threads=1, store=kept), np.zeros(32, np.uint32)
+def _launched(ptx: str, turns: int, kernel_store: MemoryStore) -> None:
+    machine, out = Machine(threads=1, store=kernel_store), np.zeros(32, np.uint32)
     machine.load(ptx)
     machine.launch("k", 1, 32, [out, *[0] * 9])
     assert (out == 8 * turns).all(), "the result is wrong"
@@ -316,8 +316,8 @@ def _launched(ptx: str, turns: int, kept: Kept) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", default="loops,copies,products,text")
-    parser.add_argument("--large", action="store_true", help="4096³, too")
+    parser.add_argument("--rows", default="loops,copies,products,text", help="kinds to run")
+    parser.add_argument("--large", action="store_true", help="also a product of 4096³")
     given = parser.parse_args()
     rows = {"loops": loops, "copies": copies, "text": text}
     for name in given.rows.split(","):
