@@ -82,7 +82,9 @@ def patterns() -> list[Pattern]:
         warp_pattern("8 bytes, the halves alike", "ld", 8, Layout((16, 2), (1, 0))),
         warp_pattern("8 bytes, one for all", "ld", 8, Layout(32, 0)),
         warp_pattern("8 bytes, evens collide with odds", "ld", 8, Layout((2, 16), (16, 1))),
-        explicit_pattern("8 bytes, pairs in half a warp", "ld", 8, [n // 2 for n in lane[:16]], lane[16:]),
+        explicit_pattern(
+            "8 bytes, pairs in half a warp", "ld", 8, [n // 2 for n in lane[:16]], lane[16:]
+        ),
         warp_pattern("16 bytes, in a row", "ld", 16, Layout(32, 1)),
         warp_pattern("16 bytes, stride 2", "ld", 16, Layout(32, 2)),
         warp_pattern("16 bytes, stride 8", "ld", 16, Layout(32, 8)),
