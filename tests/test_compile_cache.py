@@ -197,11 +197,11 @@ def test_an_unwritable_place_means_no_cache_and_one_warning(tmp_path: Path) -> N
     blocked = tmp_path / "file"
     blocked.write_text("in the way: root ignores permissions")
     cache = Cache(blocked)
-    with pytest.warns(CacheWarning) as said:
+    with pytest.warns(CacheWarning) as message:
         assert cache.get_or_make("cubin", "k", lambda: b"1") == b"1"
         cache.put("cubin", "k", b"1")
         assert cache.get("cubin", "k") is None
-    assert len(said) == 1
+    assert len(message) == 1
     assert cache.info().path is None
 
 

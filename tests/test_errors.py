@@ -19,6 +19,6 @@ def test_a_warning_points_at_the_first_line_that_is_not_the_package_s(name: str)
     outside = compile("inner()", name, "exec")
     names = {"warn": warn}
     exec(inside, names)
-    with pytest.warns(UserWarning, match="x") as said:
+    with pytest.warns(UserWarning, match="x") as message:
         exec(outside, names)
-    assert (said[0].filename, said[0].lineno) == (name, 1)
+    assert (message[0].filename, message[0].lineno) == (name, 1)

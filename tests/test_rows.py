@@ -28,19 +28,19 @@ def test_each_row_that_fails_is_named_with_its_message() -> None:
         if y == 2 and x == 4:
             raise ValueError("no\n" * 50)
 
-    first, *told = failure(check).splitlines()
+    first, *message = failure(check).splitlines()
     assert len(seen) == 10 and first == "5 of 10 rows fail:"
-    rows = [line for line in told if not line.startswith(" ")]
+    rows = [line for line in message if not line.startswith(" ")]
     assert [row.split(":")[0] for row in rows] == ["1-one", "1-two", "3-one", "3-two", "4-two"]
     assert re.fullmatch(r"1-one: test_rows.py:\d+: 1 is odd", rows[0])
     assert re.fullmatch(r"4-two: test_rows.py:\d+: ValueError: no", rows[4])
-    assert told[-1].strip() == "…" and len(told) - told.index(rows[4]) == LINES + 1
+    assert message[-1].strip() == "…" and len(message) - message.index(rows[4]) == LINES + 1
 
 
 def test_of_many_that_fail_the_last_are_told_by_name() -> None:
-    told = failure(every_row("x", range(SHOWN + 3))(lambda x: pytest.fail("none is right")))
-    assert told.count("none is right") == SHOWN
-    assert told.endswith(f"and {SHOWN} {SHOWN + 1} {SHOWN + 2}")
+    message = failure(every_row("x", range(SHOWN + 3))(lambda x: pytest.fail("none is right")))
+    assert message.count("none is right") == SHOWN
+    assert message.endswith(f"and {SHOWN} {SHOWN + 1} {SHOWN + 2}")
 
 
 def test_a_table_of_no_rows_fails() -> None:

@@ -83,8 +83,8 @@ def test_the_module_requires_the_lowest_version_and_target() -> None:
     assert (plain.module.version, plain.target) == ((4, 0), "sm_50")
     half = traced(lambda k, x: x * x, "bf16")
     assert (half.module.version, half.target) == ((7, 8), "sm_90")
-    asked = traced(lambda k, x: k.require("sm_90a"), "u32")
-    assert (asked.module.version, asked.target) == ((8, 0), "sm_90a")
+    required = traced(lambda k, x: k.require("sm_90a"), "u32")
+    assert (required.module.version, required.target) == ((8, 0), "sm_90a")
     assert traced(lambda k, x: None, "u32", target="sm_86").target == "sm_86"
     with pytest.raises(TargetError, match="unknown target"):
         trace(lambda k: None, target="sm_1", name="f")

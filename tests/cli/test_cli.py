@@ -22,14 +22,14 @@ pytestmark = pytest.mark.vm
 TINY = ["--config", "32x32x32:1x1:2", "--device", "vm"]
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
     code = main(arguments)
     return code, *capsys.readouterr()
 
 
 def test_gemm_multiplies_and_checks(capsys: Any) -> None:
-    code, out, _ = said(capsys, "gemm", "64", "96", "64", "--d", "f32", "--repeat", "1", *TINY)
+    code, out, _ = run_cli(capsys, "gemm", "64", "96", "64", "--d", "f32", "--repeat", "1", *TINY)
     assert code == 0
     for words in ("64×96×64 f16 TN → f32", "vm, the virtual machine", "FLOP/s", "right"):
         assert words in out
@@ -39,14 +39,14 @@ def test_gemm_repeats_itself(capsys: Any) -> None:
     sizes = ["gemm", "64", "64", "64", "--beta", "1", *TINY]
     bits = []
     for seed in ("1", "1", "2"):
-        out = said(capsys, *sizes, "--seed", seed)[1]
+        out = run_cli(capsys, *sizes, "--seed", seed)[1]
         bits += re.findall(r"bits +(\w{16})", out)
     assert bits[0] == bits[1] != bits[2]
 
 
 @pytest.mark.parametrize("sizes", [("0", "4", "4"), ("4", "4", "0")])
 def test_gemm_of_nothing(capsys: Any, sizes: tuple[str, ...]) -> None:
-    assert said(capsys, "gemm", *sizes, *TINY)[0] == 0
+    assert run_cli(capsys, "gemm", *sizes, *TINY)[0] == 0
 
 
 def test_a_missing_product_is_seen() -> None:
@@ -69,12 +69,12 @@ def test_a_large_result_is_sampled() -> None:
 
 
 def test_plan_explains(capsys: Any) -> None:
-    code, out, _ = said(capsys, "plan", "512", "512", "512", "--a", "bf16", "--device", "vm")
+    code, out, _ = run_cli(capsys, "plan", "512", "512", "512", "--a", "bf16", "--device", "vm")
     assert code == 0 and "bf16 TN" in out and "waves" in out
 
 
 def test_ptx_prints_the_kernel(capsys: Any) -> None:
-    code, out, _ = said(capsys, "ptx", "64", "64", "64", *TINY)
+    code, out, _ = run_cli(capsys, "ptx", "64", "64", "64", *TINY)
     assert code == 0
     assert not ptx.problems(ptx.parse(out))
 
@@ -91,11 +91,11 @@ def test_ptx_points_at_what_is_wrong(capsys: Any, tmp_path: Path, line: str, wor
     file = tmp_path / "wrong.ptx"
     head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f()\n{\n"
     file.write_text(f"{head}\t.reg .u32 %r<3>;\n\t{line}\n\tret;\n}}\n")
-    code, out, err = said(capsys, "ptx", str(file))
+    code, out, err = run_cli(capsys, "ptx", str(file))
     assert (code, out) == (2, "")
     assert f"{file}:7:" in err and words in err and "^" in err and "Traceback" not in err
     file.write_text(file.read_text().replace(line, "add.u32 %r1, %r2, 5;"))
-    code, out, _ = said(capsys, "ptx", str(file))
+    code, out, _ = run_cli(capsys, "ptx", str(file))
     assert code == 0 and "no errors" in out
 
 
@@ -116,7 +116,7 @@ MISUSE = {
 
 @pytest.mark.parametrize(("arguments", "words"), MISUSE.values(), ids=MISUSE)
 def test_misuse_is_one_message(capsys: Any, arguments: tuple[str, ...], words: str) -> None:
-    code, out, err = said(capsys, *arguments)
+    code, out, err = run_cli(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and re.search(words, err) and "Traceback" not in err
 
@@ -151,7 +151,7 @@ def test_a_programs_options_are_its_own() -> None:
 
 
 def test_doctor_reports(capsys: Any) -> None:
-    code, out, _ = said(capsys, "doctor")
+    code, out, _ = run_cli(capsys, "doctor")
     assert code == 0
     for word in ("tilewright", "python", "numpy", "LLVM", "cuda-bindings", "cache", "tuned"):
         assert word in out
@@ -172,14 +172,14 @@ def test_doctor_says_what_was_tuned(
     if content is not None:
         file.write_bytes(content)
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(file))
-    code, out, errors = said(capsys, "doctor")
+    code, out, errors = run_cli(capsys, "doctor")
     assert code == 0 and words in " ".join(out.split()) and not errors
     assert (f"move {file} away" in " ".join(out.split())) is missing
 
 
 def test_doctor_says_that_results_are_off(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", "off")
-    assert re.search(r"tuned +off", said(capsys, "doctor")[1])
+    assert re.search(r"tuned +off", run_cli(capsys, "doctor")[1])
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -245,7 +245,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     ],
 )
 def test_what_overflows_is_right(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "gemm", *words.split(), "--device", "vm", "--repeat", "1")
+    code, out, _ = run_cli(capsys, "gemm", *words.split(), "--device", "vm", "--repeat", "1")
     assert code == 0 and "result    right" in out
 
 

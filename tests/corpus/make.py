@@ -21,11 +21,11 @@ SECTION = re.compile(r"^\s*\.section\s.*?^\s*}", re.MULTILINE | re.DOTALL)
 
 def recipes(compiler: str) -> dict[str, tuple[Path, list[str]]]:
     """PTX name → (source, flags)."""
-    wanted = re.compile(RECIPE.format(compiler), re.MULTILINE)
+    pattern = re.compile(RECIPE.format(compiler), re.MULTILINE)
     return {
         name: (source, flags.split())
         for source in sorted(HERE.glob("*.c*"))
-        for name, flags in wanted.findall(source.read_text())
+        for name, flags in pattern.findall(source.read_text())
     }
 
 

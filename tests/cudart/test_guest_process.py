@@ -53,8 +53,8 @@ def either(
 
 def test_products(either: Path, capfd: Any) -> None:
     ended = run_program(capfd, either, "products")
-    told = [f"{what} {OK}" for what in ("managed", "malloc", "scale", "scale", "copy")]
-    assert ended.lines == [*told, "0.5 198.5 147.25 50, 150 calls", f"free {OK}"]
+    results = [f"{what} {OK}" for what in ("managed", "malloc", "scale", "scale", "copy")]
+    assert ended.lines == [*results, "0.5 198.5 147.25 50, 150 calls", f"free {OK}"]
     assert (ended.code, ended.errors) == (0, "")
 
 
@@ -92,8 +92,8 @@ def test_a_fault_is_sticky(either: Path, capfd: Any) -> None:
 
 def test_options_are_passed_to_the_machine(program: Path, capfd: Any) -> None:
     for arch, sms in ((DEFAULT_DEVICE.target.name, DEFAULT_DEVICE.sms), ("sm_86", 72)):
-        said = f"{sms} SMs, PTX for sm_80 on {arch.rstrip('a')}"
-        assert run_program(capfd, program, "device", options=("--arch", arch)).lines == [said]
+        message = f"{sms} SMs, PTX for sm_80 on {arch.rstrip('a')}"
+        assert run_program(capfd, program, "device", options=("--arch", arch)).lines == [message]
     ended = run_program(capfd, program, "spin", options=("--step-limit", "100000"))
     assert ended.lines == ["spinning", "spin cudaErrorLaunchTimeout"]
     assert "operations in loops" in ended.errors
@@ -144,9 +144,9 @@ def test_control_c_stops_a_kernel(program: Path, whom: str) -> None:
 
 
 def test_killing_a_program_ends_its_kernel(program: Path, capfd: Any) -> None:
-    told = f"{program}.told"
-    script = f"{program} spin > {told} & read word < {told}; kill -9 $!; echo killed"
-    ended = run_program(capfd, "sh", "-c", f"mkfifo {told}; {script}; rm {told}")
+    results = f"{program}.told"
+    script = f"{program} spin > {results} & read word < {results}; kill -9 $!; echo killed"
+    ended = run_program(capfd, "sh", "-c", f"mkfifo {results}; {script}; rm {results}")
     assert (ended.code, ended.lines) == (0, ["killed"])
 
 

@@ -39,7 +39,7 @@ def made(folder: Path, *options: str) -> Path:
 def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
     ended = run_program(capfd, made(tmp_path, *WAYS[way]))
     assert ended.lines == LINES
-    assert ended.code == 4 and "bytes of dynamic shared memory, not 60000" in ended.errors
+    assert ended.code == 4 and "bytes of dynamic shared memory, got 60000" in ended.errors
 
 
 def test_a_stripped_program_is_an_error(tmp_path: Path, capfd: Any) -> None:

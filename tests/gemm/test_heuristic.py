@@ -108,8 +108,8 @@ def test_the_rules_on_columns_are_the_rules_of_check(
     problem, device = relayout_problem(case[0]), case[1]
     columns = TmaColumns.of(configs)
     assert [columns.config(i) for i in range(len(columns))] == configs
-    wanted = [fits(problem, config, device) for config in configs]
-    assert tma_checks.fits(problem, columns, device).tolist() == wanted
+    expected = [fits(problem, config, device) for config in configs]
+    assert tma_checks.fits(problem, columns, device).tolist() == expected
     assert not tma_checks.fits(case[0], columns, device).any() or case[0].align_a == 16
 
 
@@ -120,13 +120,13 @@ def test_quantities_on_columns_are_those_of_each(configs: Sequence[TmaConfig], s
         assert getattr(columns, name).tolist() == [getattr(c, name) for c in configs]
     for name in ("epilogue_width", "epilogue_tiles", "stores_together", "epilogue_bytes"):
         for bits in (16, 32):
-            wanted = [getattr(c, name)(bits) for c in configs]
-            assert getattr(columns, name)(bits).tolist() == wanted
+            expected = [getattr(c, name)(bits) for c in configs]
+            assert getattr(columns, name)(bits).tolist() == expected
     for name, device in (("shared_bytes", ()), ("cluster_tiles", ()), ("tile_grid", ())):
-        wanted = [getattr(c, name)(problem, *device) for c in configs]
-        assert np.array(getattr(columns, name)(problem)).T.tolist() == np.array(wanted).tolist()
-    wanted = [c.unsplit_tiles(problem, DEFAULT_DEVICE) for c in configs]
-    assert columns.unsplit_tiles(problem, DEFAULT_DEVICE).tolist() == wanted
+        expected = [getattr(c, name)(problem, *device) for c in configs]
+        assert np.array(getattr(columns, name)(problem)).T.tolist() == np.array(expected).tolist()
+    expected = [c.unsplit_tiles(problem, DEFAULT_DEVICE) for c in configs]
+    assert columns.unsplit_tiles(problem, DEFAULT_DEVICE).tolist() == expected
 
 
 def test_stages_are_as_many_as_fit() -> None:

@@ -46,10 +46,10 @@ def test_addresses_are_the_manuals(d, form):
     columns = 256 // bits
     for row_of in (8, 40):
         found = d.addresses(bits, row_of, columns, major)
-        wanted = [
+        expected = [
             [address(d, bits, r, c, major) for c in range(0, columns, 5)] for r in range(row_of)
         ]
-        assert np.array_equal(found[:, ::5], wanted)
+        assert np.array_equal(found[:, ::5], expected)
 
 
 @pytest.mark.parametrize(

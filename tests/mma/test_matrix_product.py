@@ -17,7 +17,7 @@ TF32 = MmaAtom("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
 NIBBLES = MmaAtom("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32")
 
 
-def given(atom, k=1, **types):
+def random_operands(atom, k=1, **types):
     """Small whole numbers as D, A, B, C of an atom's shape, K of so many; of other ``types``."""
     m, n, depth = atom.shape_mnk
     row, random = atom.instruction, np.random.default_rng(1)
@@ -42,13 +42,13 @@ def product(atom, d, a, b, c):
     ids=["f16", "s4", "widened", "tf32"],
 )
 def test_a_product_of_small_numbers_is_exact(atom, k, types):
-    d, a, b, c = given(atom, k, **types)
+    d, a, b, c = random_operands(atom, k, **types)
     want = a.astype(int) @ b.T.astype(int) + c.astype(int)
     assert np.array_equal(product(atom, d, a, b, c), want)
 
 
 def test_modes_may_have_modes():
-    d, a, b, c = given(HALF)
+    d, a, b, c = random_operands(HALF)
     made = np.zeros(d.size, np.float32)
     parts = make_tensor(made, Layout(((8, 2), (2, 4)), ((1, 64), (8, 16))))
     gemm(HALF, parts, *map(make_tensor, (a, b, c)))
@@ -56,15 +56,15 @@ def test_modes_may_have_modes():
 
 
 def test_codes_are_accepted_as_numbers():
-    d, a, b, c = given(HALF)
+    d, a, b, c = random_operands(HALF)
     bits = product(HALF, d.view(np.uint32), a.view(np.uint16), b, c.view(np.uint32))
-    assert np.array_equal(bits.view(np.float32), product(HALF, *given(HALF)))
+    assert np.array_equal(bits.view(np.float32), product(HALF, *random_operands(HALF)))
 
 
 @pytest.mark.parametrize("name", "dabc")
 def test_every_matrix_must_have_its_format(name):
     size = 8 * dtype(getattr(HALF.instruction, name)).bits // 64
-    operands = given(HALF, **{name: np.dtype(f"i{size}")})  # of the same size
+    operands = random_operands(HALF, **{name: np.dtype(f"i{size}")})  # of the same size
     before = operands[0].copy()
     with pytest.raises(DtypeError, match=f"got int{8 * size}"):
         product(HALF, *operands)
@@ -72,11 +72,11 @@ def test_every_matrix_must_have_its_format(name):
 
 
 def test_a_code_with_too_many_bits_is_rejected():
-    d, _, b, c = given(NIBBLES)
+    d, _, b, c = random_operands(NIBBLES)
     with pytest.raises(DtypeError, match="a code of s4 must have at most 4 bits, got 0xc8"):
         product(NIBBLES, d, np.full((8, 32), 200, np.uint8), b, c)
 
 
 def test_d_of_another_type_cannot_become_c():
     with pytest.raises(LayoutError, match=r"D of f32 can't be C of f16"):
-        product(WIDENED, *given(WIDENED, 2))
+        product(WIDENED, *random_operands(WIDENED, 2))

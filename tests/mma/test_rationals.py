@@ -78,8 +78,8 @@ def test_equals_the_fractions(arch, name):
                 t, m, n = rng.integers(2), rng.integers(row.m), rng.integers(row.n)
                 tile = *(x[t] for x in tiles), {name: x[t] for name, x in more.items()}
                 found = int(d[(t, 0, m, n) if row.tiles > 1 else (t, m, n)])
-                wanted = expected(row, arch, tile, m, n)
-                assert found == wanted, f"{row} on {arch}, {kind}: tile {t}, row {m}, column {n}"
+                required = expected(row, arch, tile, m, n)
+                assert found == required, f"{row} on {arch}, {kind}: tile {t}, row {m}, column {n}"
 
 
 @pytest.mark.parametrize(("arch", "as_"), [("sm_86", "sm_80"), ("sm_103a", "sm_100a")])

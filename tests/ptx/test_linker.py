@@ -99,14 +99,14 @@ WEAK = ".weak .func (.param .b32 r) g() { st.param.b32 [r], %d; }"
 
 
 def test_weak_definitions_give_way():
-    def kept(*texts: str) -> str:
+    def remaining(*texts: str) -> str:
         return ptx.print_module(linked(*texts))
 
     weak, other = WEAK.replace("%d", "1"), WEAK.replace("%d", "2")
     strong = WEAK.replace("weak", "visible").replace("%d", "3")
-    assert "[r], 1" in kept(weak, other) and "[r], 2" not in kept(weak, other)
+    assert "[r], 1" in remaining(weak, other) and "[r], 2" not in remaining(weak, other)
     for order in ((weak, strong, other), (strong, weak), (weak, strong)):
-        assert "[r], 3" in kept(*order) and kept(*order).count("[r]") == 1
+        assert "[r], 3" in remaining(*order) and remaining(*order).count("[r]") == 1
 
 
 def test_common_variables_are_one_as_large_as_the_largest():
@@ -123,7 +123,7 @@ def test_dynamic_shared_memory_is_one():
 
 
 @pytest.mark.parametrize(
-    ("other", "said", "place"),
+    ("other", "message", "place"),
     [
         ("", "shared_one is extern, but no module defines it", "a.ptx:4:1"),
         (GIVES + ".visible .entry k() { }", "k is defined twice, also at a.ptx:8:1", "b.ptx:13:1"),
@@ -144,8 +144,8 @@ def test_dynamic_shared_memory_is_one():
         ),
     ],
 )
-def test_wrong_shapes_and_types_are_rejected(other, said, place):
-    with pytest.raises(PtxCheckError, match=said) as caught:
+def test_wrong_shapes_and_types_are_rejected(other, message, place):
+    with pytest.raises(PtxCheckError, match=message) as caught:
         linked(USES, other)
     assert str(caught.value.location).startswith(place)
 

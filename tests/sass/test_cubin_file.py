@@ -77,7 +77,7 @@ def exits(cubin: CubinFile, name: str) -> set[int]:
     return {16 * i for i, (low, _) in enumerate(words) if low & 0xFFF == EXIT}
 
 
-def said_exits(cubin: CubinFile, name: str) -> set[int]:
+def listed_exits(cubin: CubinFile, name: str) -> set[int]:
     return {w for a in cubin.attributes(name) if a.code == EXIT_OFFSETS for w in a.words}
 
 
@@ -109,9 +109,9 @@ def test_code_that_grows_takes_its_references_along(name: str, arch: str) -> Non
         after = with_code(after, function, new, motion)
     after = CubinFile.parse(after.build())
     for function in before.functions:
-        assert said_exits(before, function) <= exits(before, function)
-        assert len(said_exits(after, function)) == len(said_exits(before, function))
-        assert said_exits(after, function) <= exits(after, function)
+        assert listed_exits(before, function) <= exits(before, function)
+        assert len(listed_exits(after, function)) == len(listed_exits(before, function))
+        assert listed_exits(after, function) <= exits(after, function)
     old, new_words = function_words(before), function_words(after)
     assert {k: v[0] for k, v in old.items()} == {k: v[0] for k, v in new_words.items()}
     segments = [s for s in after.elf.segments if s.flags & 1]
@@ -198,14 +198,14 @@ def test_a_removed_exit_leaves_the_attribute() -> None:
     data = cubin("clang/plain", "sm_90a")
     assert data
     read = CubinFile.parse(data)
-    name = next(n for n in read.functions if len(said_exits(read, n)) > 1)
-    gone = max(said_exits(read, name))
+    name = next(n for n in read.functions if len(listed_exits(read, n)) > 1)
+    gone = max(listed_exits(read, name))
     code = read.code(name)
     kept = [i for i in range(0, len(code), 16) if i != gone]
     new = b"".join(code[i : i + 16] for i in kept) + NOP
     motion = CodeMotion({old: 16 * i for i, old in enumerate(kept)}, len(code), len(new))
     after = with_code(read, name, new, motion)
-    assert said_exits(after, name) == {e for e in said_exits(read, name) if e != gone}
+    assert listed_exits(after, name) == {e for e in listed_exits(read, name) if e != gone}
 
 
 def test_wrong_edits_are_refused() -> None:

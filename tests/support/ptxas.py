@@ -35,6 +35,6 @@ def assemble(ptx: str, arch: str) -> Cubin:
 @cache
 def ptxas_version() -> str:
     """Its version, like ``13.0.88``."""
-    said = subprocess.run([str(ptxas()), "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"V(\d+\.\d+\.\d+)", said)
+    output = subprocess.run([str(ptxas()), "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"V(\d+\.\d+\.\d+)", output)
     return found[1] if found else ""

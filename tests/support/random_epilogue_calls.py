@@ -241,12 +241,12 @@ def _sums(
     return found
 
 
-def _check_sum(name: str, got: Array, wanted: Array, magnitude: Array, count: int) -> None:
+def _check_sum(name: str, got: Array, exact: Array, magnitude: Array, count: int) -> None:
     """A sum in f32 of ``count`` terms at most, whose magnitudes have the sum ``magnitude``."""
     finite = magnitude < 1e37  # else partial sums may overflow
     bound = magnitude * count * 2.0**-24 + 1e-40
     with np.errstate(all="ignore"):
-        near = np.abs(got - wanted.astype(np.float64)) <= bound
+        near = np.abs(got - exact.astype(np.float64)) <= bound
     assert np.all(near | ~finite), name
     special = np.isnan(magnitude)
     assert np.isnan(np.asarray(got)[special]).all(), name
@@ -265,25 +265,25 @@ def _compared(
 ) -> dict[str, bytes]:
     results = {}
     assert list(got) == list(expected)
-    for name, wanted in expected.items():
+    for name, exact in expected.items():
         if name == "y0" and case.out:  # its memory is compared as a whole
             results[name] = given["out"].after().tobytes()
             continue
         x = got[name].numpy() if case.in_place else got[name]
-        assert x.dtype == wanted.dtype, name
-        assert x.shape == wanted.shape, name
-        kind = f"u{wanted.itemsize}"
-        bits, other = (np.ascontiguousarray(v).reshape(-1).view(kind) for v in (x, wanted))
+        assert x.dtype == exact.dtype, name
+        assert x.shape == exact.shape, name
+        kind = f"u{exact.itemsize}"
+        bits, other = (np.ascontiguousarray(v).reshape(-1).view(kind) for v in (x, exact))
         results[name] = bits.tobytes()
         choice = case.recipe.outputs[int(name[1:])]
         if choice.reduced and choice.reduction == "sum":
-            _check_sum(name, x, wanted, *sums[name])
+            _check_sum(name, x, exact, *sums[name])
             continue
         wrong = np.flatnonzero(bits != other)
         shown = [(hex(bits[i]), hex(other[i])) for i in wrong[:4]]
         assert not wrong.size, f"{name}: {wrong.size} of {bits.size} at {wrong[:4]}: {shown}"
     for name, placed in given.items():
         if isinstance(placed, Placed):
-            wanted = placed.holding(expected["y0"]) if name == "out" else placed.before
-            assert np.array_equal(placed.after(), wanted), f"memory at {name} was written"
+            exact = placed.holding(expected["y0"]) if name == "out" else placed.before
+            assert np.array_equal(placed.after(), exact), f"memory at {name} was written"
     return results

@@ -87,12 +87,14 @@ def check_rows(rows: Iterable[Row], check: Callable[..., object]) -> None:
             check(**arguments)
         except (Exception, pytest.fail.Exception) as error:
             if "pytest-timeout" in str(error):
-                raise AssertionError(f"time is up in row {count}: {_told(failed)}") from error
+                raise AssertionError(
+                    f"time is up in row {count}: {_report_lines(failed)}"
+                ) from error
             failed.append((name, error))
     assert count, "the table has no rows"
     if failed:
-        said = f"{len(failed)} of {count} rows fail:\n{_told(failed)}"
-        raise AssertionError(said) from failed[0][1]
+        report = f"{len(failed)} of {count} rows fail:\n{_report_lines(failed)}"
+        raise AssertionError(report) from failed[0][1]
 
 
 class _Axis(NamedTuple):
@@ -151,11 +153,11 @@ def _fresh(fixtures: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield own
 
 
-def _told(failed: Sequence[tuple[str, BaseException]]) -> str:
-    told = [f"{name}: {_message(error)}" for name, error in failed[:SHOWN]]
+def _report_lines(failed: Sequence[tuple[str, BaseException]]) -> str:
+    report_lines = [f"{name}: {_message(error)}" for name, error in failed[:SHOWN]]
     if rest := " ".join(name for name, _ in failed[SHOWN:]):
-        told.append(f"and {rest}" if len(rest) <= NAMES else f"and {rest[:NAMES]} …")
-    return "\n".join(told)
+        report_lines.append(f"and {rest}" if len(rest) <= NAMES else f"and {rest[:NAMES]} …")
+    return "\n".join(report_lines)
 
 
 def _message(error: BaseException) -> str:

@@ -71,11 +71,11 @@ class Machine:
 
     def fit(self, signature: tuple[OperandSpec, ...], operands: tuple[Any, ...]) -> Any:
         """The destinations and sources of the signature that these operands have the shape of."""
-        wanted = [s for s in signature if not s.second]
+        matching = [s for s in signature if not s.second]
         shape = [isinstance(o, tree.Vector) for o in operands]
-        if [s.count > 0 for s in wanted] != shape:
+        if [s.count > 0 for s in matching] != shape:
             return None
-        return [s for s in wanted if s.dest], [s for s in wanted if not s.dest]
+        return [s for s in matching if s.dest], [s for s in matching if not s.dest]
 
     def value(self, spec: OperandSpec, operand: Any) -> Any:
         if isinstance(operand, tree.Vector):

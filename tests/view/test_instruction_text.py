@@ -49,9 +49,9 @@ WORDS = {
 @pytest.mark.parametrize("given", WORDS)
 def test_arithmetic(given: str) -> None:
     opcode, arch = given.split()
-    said = "; ".join(arithmetic_words(mma.instruction(opcode, arch)))
+    text = "; ".join(arithmetic_words(mma.instruction(opcode, arch)))
     for words in WORDS[given]:
-        assert words in said
+        assert words in text
 
 
 def test_every_form_is_described() -> None:

@@ -26,7 +26,7 @@ GRID = re.compile(r"\((-?\d+),(-?\d+)\) grid \((-?\d+),(-?\d+)\)")
 def nodes(text: str) -> dict[tuple[int, int], tuple[int, str]]:
     """(row, column) → colour and what is written."""
     short = text.replace(r"\shortstack{", "").replace(r" \\ ", "").replace("}};", "};")
-    return {(int(r), int(c)): (int(colour), said) for colour, r, c, said in NODE.findall(short)}
+    return {(int(r), int(c)): (int(colour), label) for colour, r, c, label in NODE.findall(short)}
 
 
 def grids(text: str) -> set[tuple[int, ...]]:

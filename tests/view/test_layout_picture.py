@@ -26,7 +26,7 @@ SAID = re.compile(r"(\S+): offset (-?\d+)(?:, inside (-?\d+))?(?:, bytes? (\d+)\
 RUN = re.compile(r"(\S+)(?: … (\S+))?: offset (-?\d+)(?:\.\.(-?\d+))?")
 
 
-def said(svg: str) -> dict[str, re.Match[str]]:
+def titles_of(svg: str) -> dict[str, re.Match[str]]:
     """Coordinate → what the cell says."""
     found = [SAID.fullmatch(title) for title in titles(svg)]
     return {m.group(1): m for m in found}
@@ -37,7 +37,7 @@ small = layouts().filter(lambda layout: plane(layout).shape == corner(layout, CE
 
 @given(small)
 def test_every_coordinate_once(layout: Layout) -> None:
-    shown = said(draw_layout(layout))
+    shown = titles_of(draw_layout(layout))
     one = len(layout) == 1  # a coordinate is that of its mode
     shape = layout[0].shape if one else layout.shape
     domain = [idx2crd(i, shape) for i in range(layout.size())]
@@ -80,7 +80,7 @@ def test_short_runs_among_long_ones_have_room() -> None:
 def test_a_swizzle_and_its_banks() -> None:
     """The 16-byte pieces of eight rows of 128 bytes, permuted: column j of row i is piece i ^ j."""
     layout = Layout.parse("Sw<3,3,3> o (8,64):(64,1)")
-    shown = said(draw_layout(layout, bits=16))
+    shown = titles_of(draw_layout(layout, bits=16))
     assert len(shown) == 512
     for crd, m in shown.items():
         row, column = literal_eval(crd)
@@ -92,7 +92,7 @@ def test_a_swizzle_and_its_banks() -> None:
 
 def test_a_swizzle_alone_shows_all_that_it_does() -> None:
     for swizzle in (Swizzle(3, 4, 3), Swizzle(2, 0, 5), Swizzle(2, 3, -3), Swizzle(0, 4, 3)):
-        shown = said(draw_layout(swizzle, grain="element"))
+        shown = titles_of(draw_layout(swizzle, grain="element"))
         moved = {swizzle(1 << i) ^ (1 << i) for i in range(12)} - {0}
         differ = [int(m.group(2)) ^ int(m.group(3) or m.group(2)) for m in shown.values()]
         assert moved <= set(differ) <= {sum(s) for s in subsets(moved)}
@@ -129,7 +129,9 @@ def test_planes_of_a_third_mode() -> None:
 
 def test_a_long_mode_is_drawn_in_lines() -> None:
     svg = draw_layout(Layout(100, 3))
-    assert {c: int(m.group(2)) for c, m in said(svg).items()} == {str(i): 3 * i for i in range(100)}
+    assert {c: int(m.group(2)) for c, m in titles_of(svg).items()} == {
+        str(i): 3 * i for i in range(100)
+    }
     assert "64" in texts(svg)
 
 

@@ -26,7 +26,7 @@ FP4 = (
     ".f32.e2m1.e2m1.f32.ue4m3"
 )
 WIDE = "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"
-SAID = re.compile(
+TITLE = re.compile(
     r"(?:product (\d+), )?rows? (\d+)(?:\.\.(\d+))?, columns? (\d+)(?:\.\.(\d+))?: (.*)"
 )
 HELD = re.compile(r"(?:lane|thread) (\d+), registers? (\d+)(?:\.\.\d+)?(?:, bits? (\d+))?")
@@ -50,9 +50,9 @@ def titles(svg: str) -> list[str]:
     return [t.text for p in ElementTree.fromstring(svg).iter(SVG + "path") for t in p]
 
 
-def elements(said: str) -> Iterator[tuple[int, ...]]:
+def elements(title: str) -> Iterator[tuple[int, ...]]:
     """The elements that a cell says it is: (product, row, column)."""
-    tile, row, last_row, column, last_column, _ = SAID.fullmatch(said).groups()
+    tile, row, last_row, column, last_column, _ = TITLE.fullmatch(title).groups()
     for r in range(int(row), int(last_row or row) + 1):
         for c in range(int(column), int(last_column or column) + 1):
             yield int(tile or 0), r, c
@@ -61,7 +61,7 @@ def elements(said: str) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize("grain", GRAINS)
 def test_each_element_is_shown_once(grain: str) -> None:
     for f in fragments():
-        shown = [e for said in titles(draw_fragment(f, grain=grain)) for e in elements(said)]
+        shown = [e for title in titles(draw_fragment(f, grain=grain)) for e in elements(title)]
         assert len(set(shown)) == len(shown) == np.prod(f.shape), f
 
 
@@ -69,21 +69,21 @@ def test_each_element_is_shown_once(grain: str) -> None:
 def test_a_cell_says_who_holds_it(grain: str) -> None:
     for f in fragments():
         where = f.coordinates()
-        for said in titles(draw_fragment(f, grain=grain))[::7]:
-            first = next(elements(said))[3 - len(where) :]
-            holders = HELD.findall(said)
+        for title in titles(draw_fragment(f, grain=grain))[::7]:
+            first = next(elements(title))[3 - len(where) :]
+            holders = HELD.findall(title)
             assert len(holders) == f.copies
             for thread, register, bit in holders:
                 value = (int(register) * f.word + int(bit or f.low) - f.low) // f.bits
-                assert tuple(int(x[int(thread), value]) for x in where) == first, said
+                assert tuple(int(x[int(thread), value]) for x in where) == first, title
 
 
 def test_a_cell_as_the_manual_has_it() -> None:
     """PTX manual, fragments of m16n8k16: a2 and a3 are row g + 8, b2 and b3 rows 2q + 8 and on."""
-    said = titles(draw_instruction(mma.find(HALF)))
-    assert "row 11, column 3: lane 13, register 1, bits 16..31" in said
-    assert "row 8, column 3: lane 12, register 1, bits 0..15" in said
-    assert "row 11, column 2: lane 13, register 2, bits 0..31" in said
+    title = titles(draw_instruction(mma.find(HALF)))
+    assert "row 11, column 3: lane 13, register 1, bits 16..31" in title
+    assert "row 8, column 3: lane 12, register 1, bits 0..15" in title
+    assert "row 11, column 2: lane 13, register 2, bits 0..31" in title
 
 
 def test_neighbours_share_a_cell() -> None:
@@ -103,8 +103,8 @@ def test_copies_are_named() -> None:
 def test_bits_that_fp4_leaves_free() -> None:
     """PTX manual, kind::f8f6f4: e2m1 is in the middle four bits of a byte."""
     i = mma.find("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32")
-    said = titles(draw_fragment(i.fragment("a"), grain="element"))
-    assert "row 0, column 1: lane 0, register 0, bits 10..13" in said
+    title = titles(draw_fragment(i.fragment("a"), grain="element"))
+    assert "row 0, column 1: lane 0, register 0, bits 10..13" in title
 
 
 @pytest.mark.parametrize(

@@ -36,21 +36,23 @@ from tilewright.view import (
     page,
 )
 
-SAID = re.compile(r"row (\d+), column (\d+): (?:nobody|(?:thread|lane) .*)")
+TITLE = re.compile(r"row (\d+), column (\d+): (?:nobody|(?:thread|lane) .*)")
 HOLDER = re.compile(r"(?:thread|lane) (\d+), value (\d+)")
 
 
-def held(said: list[str]) -> dict[tuple[int, int], set[tuple[int, int]]]:
+def held(shown_titles: list[str]) -> dict[tuple[int, int], set[tuple[int, int]]]:
     """Element → who hold it, as the cells of a picture of single elements say."""
     found: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    for title in said:
-        row, column = map(int, SAID.fullmatch(title).groups())
+    for title in shown_titles:
+        row, column = map(int, TITLE.fullmatch(title).groups())
         assert (row, column) not in found
         found[row, column] = {(int(t), int(v)) for t, v in HOLDER.findall(title)}
     return found
 
 
-def wanted(layout: Layout, rows: int, columns: int) -> dict[tuple[int, int], set[tuple[int, int]]]:
+def expected(
+    layout: Layout, rows: int, columns: int
+) -> dict[tuple[int, int], set[tuple[int, int]]]:
     """The same from the layout, one (thread, value) at a time."""
     made: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
     for t in range(layout.size(0)):
@@ -63,7 +65,7 @@ def wanted(layout: Layout, rows: int, columns: int) -> dict[tuple[int, int], set
 @given(compact_layouts(shape=((4, 2), (2, 3))))
 def test_each_element_names_its_holder(layout: Layout) -> None:
     svg = draw_tv(layout, (6, 8), grain="element")
-    assert held(titles(svg)) == wanted(layout, 6, 8)
+    assert held(titles(svg)) == expected(layout, 6, 8)
     assert not overlaps(svg)
 
 
@@ -71,16 +73,16 @@ def test_each_element_names_its_holder(layout: Layout) -> None:
 def test_tiles_with_holes_and_copies(a: int, b: int, c: int) -> None:
     layout = Layout(((2, 2), 3), ((a, b), c))
     svg = draw_tv(layout, (5, 5), grain="element")
-    assert held(titles(svg)) == wanted(layout, 5, 5)
+    assert held(titles(svg)) == expected(layout, 5, 5)
     assert not overlaps(svg)
 
 
 def test_places_may_be_coordinates() -> None:
     order = Layout(((2, 4), (2, 2)), ((8, 1), (4, 16)))
     coordinates = composition(make_identity_layout((4, 8)), order)
-    said = titles(draw_tv(coordinates, (4, 8)))
-    assert said == titles(draw_tv(order, (4, 8)))
-    assert "row 1, column 0: lane 2, value 0" in said
+    shown_titles = titles(draw_tv(coordinates, (4, 8)))
+    assert shown_titles == titles(draw_tv(order, (4, 8)))
+    assert "row 1, column 0: lane 2, value 0" in shown_titles
 
 
 @pytest.mark.parametrize("tiled", [
@@ -97,8 +99,8 @@ def test_products(tiled: TiledMma) -> None:
     m, n, k = tiled.tile_size_mnk
     shown = texts(svg)
     assert {f"A {m}×{k}", f"B {k}×{n}", f"C {m}×{n}"} <= set(shown)
-    said = [t for t in titles(svg) if SAID.fullmatch(t)][-m * n :]
-    assert held(said) == wanted(tiled.layout_C_TV(), m, n)
+    shown_titles = [t for t in titles(svg) if TITLE.fullmatch(t)][-m * n :]
+    assert held(shown_titles) == expected(tiled.layout_C_TV(), m, n)
     assert not overlaps(svg)
 
 
@@ -125,18 +127,18 @@ def test_operands_in_shared_memory_are_drawn_whole() -> None:
 def test_copies(copy: TiledCopy) -> None:
     svg = draw_tiled_copy(copy, grain="element")
     rows, columns = copy.tiler_mn
-    said = titles(svg)
-    half = len(said) // 2
-    assert held(said[:half]) == wanted(copy.layout_S_TV(), rows, columns)
-    assert held(said[half:]) == wanted(copy.layout_D_TV(), rows, columns)
+    shown_titles = titles(svg)
+    half = len(shown_titles) // 2
+    assert held(shown_titles[:half]) == expected(copy.layout_S_TV(), rows, columns)
+    assert held(shown_titles[half:]) == expected(copy.layout_D_TV(), rows, columns)
     assert not overlaps(svg) and not overlaps(draw_tiled_copy(copy))
 
 
 def test_an_atom_of_ldmatrix() -> None:
     """Lane 5 reads line 5; of matrix 1, line 0 goes two by two to lanes 0 to 3."""
-    said = titles(draw_copy_atom(LOAD))
-    assert "row 5, column 7: lane 5, value 7" in said[:256]
-    assert "row 8, column 3: lane 1, value 3" in said[256:]
+    shown_titles = titles(draw_copy_atom(LOAD))
+    assert "row 5, column 7: lane 5, value 7" in shown_titles[:256]
+    assert "row 8, column 3: lane 1, value 3" in shown_titles[256:]
 
 
 def test_what_is_drawn() -> None:

@@ -80,7 +80,7 @@ UNFENCED = {
     f"triton/{name}"
     for name in "cubes described described_cluster flash specialised tensor_reductions".split()
 }
-WAYS = {
+MODES = {
     "stepped": ({}, {"on_step": lambda step: None}),
     "checked": ({"checked": True}, {}),
     "other orders": ({"seed": 7}, {}),
@@ -89,11 +89,11 @@ WAYS = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@every_row("way", WAYS, parts=24)
+@every_row("mode", MODES, parts=24)
 @every_row("case", [c for c in CASES if not c.fails], ids=str)
-def test_kernel_results_equal_numpy_with_other_options(case, way):
-    machine, launch = WAYS[way]
-    careless = way == "checked" and case.file in UNFENCED
+def test_kernel_results_equal_numpy_with_other_options(case, mode):
+    machine, launch = MODES[mode]
+    careless = mode == "checked" and case.file in UNFENCED
     message = "fence: cp.async.bulk.tensor.* what the mbarrier.init.* wrote"
     with pytest.raises(VmFault, match=message) if careless else nullcontext():
         run(case, Machine(**machine), **launch)

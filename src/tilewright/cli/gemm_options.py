@@ -67,5 +67,5 @@ def plan_from_options(
     if "config" in options:
         more["config"] = options.config
     types = options.a if options.b in (None, options.a) else f"{options.a},{options.b}"
-    wanted: dict[str, Any] = {"dtype": types, "layout": options.layout, "out_dtype": options.d}
-    return plan(*sizes, **wanted, c=with_c, device=options.device, **more)
+    arguments: dict[str, Any] = {"dtype": types, "layout": options.layout, "out_dtype": options.d}
+    return plan(*sizes, **arguments, c=with_c, device=options.device, **more)

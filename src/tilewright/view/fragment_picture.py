@@ -56,8 +56,8 @@ def fragment_grid(fragment: Fragment, grain: str = "", naming: Naming = REGISTER
     rows, columns = fragment.shape[-2:]
     colours = each(lambda t: LANES[t % len(LANES)] if t >= 0 else PAPER, c.thread[:, 0])
     lines = (_lanes(c), _values(fragment, c, naming))
-    said = partial(_said, fragment, c, naming)
-    return Grid(fragment.tiles, Axis(rows), Axis(columns), c.runs, colours, lines, said)
+    titles = partial(_titles, fragment, c, naming)
+    return Grid(fragment.tiles, Axis(rows), Axis(columns), c.runs, colours, lines, titles)
 
 
 def _lanes(c: Cells) -> list[str]:
@@ -73,14 +73,14 @@ def _lanes(c: Cells) -> list[str]:
 
 def _values(fragment: Fragment, c: Cells, naming: Naming) -> list[str]:
     """``r0.1``, ``r0 ×2`` for an element in two registers."""
-    said = each(
+    texts = each(
         lambda v, n: naming.short(fragment, v, n) if v >= 0 else "", c.value[:, 0], c.runs.length
     )
     if c.value.shape[1] == 1:
-        return said
+        return texts
     ordered = np.sort(c.value, axis=1)
     many = 1 + (np.diff(ordered, axis=1) != 0).sum(1) - (ordered[:, 0] < 0)
-    return [f"{text} ×{n}" if n > 1 else text for text, n in zip(said, many.tolist(), strict=True)]
+    return [f"{text} ×{n}" if n > 1 else text for text, n in zip(texts, many.tolist(), strict=True)]
 
 
 def heading(fragment: Fragment, name: str) -> tuple[str, str, str]:
@@ -95,8 +95,8 @@ def held(fragment: Fragment) -> str:
     """``4 registers a lane``."""
     each = "lane" if fragment.threads <= 32 else "thread"
     size = "64-bit " if fragment.word == 64 else ""
-    said = f"{fragment.count} {size}{plural('register', fragment.count)} a {each}"
-    return said + (f", each element {fragment.copies} times" if fragment.copies > 1 else "")
+    caption = f"{fragment.count} {size}{plural('register', fragment.count)} a {each}"
+    return caption + (f", each element {fragment.copies} times" if fragment.copies > 1 else "")
 
 
 def rule(fragment: Fragment) -> str:
@@ -121,8 +121,8 @@ def paint_register(to: Picture, fragment: Fragment, x: float, y: float) -> None:
     if width < LABEL:
         _bit(to, x, y, fragment.word - 1)
         _bit(to, x + STRIP, y, 0, "end")
-    said = f"a register: r0.0 … r0.{per - 1}" if per > 1 else "a register: r0"
-    to.text(x + STRIP + 8, y + 11.5, said, SIZE, ink=FAINT)
+    caption = f"a register: r0.0 … r0.{per - 1}" if per > 1 else "a register: r0"
+    to.text(x + STRIP + 8, y + 11.5, caption, SIZE, ink=FAINT)
     to.reach(0, y + 30)
 
 
@@ -135,20 +135,20 @@ def _bit(to: Picture, x: float, y: float, bit: int, anchor: str = "start") -> No
 NAMED = 16  # holders that are listed; the others are counted
 
 
-def _said(fragment: Fragment, c: Cells, naming: Naming) -> list[list[str]]:
+def _titles(fragment: Fragment, c: Cells, naming: Naming) -> list[list[str]]:
     """``row 3, column 5: lane 13, register 1, bits 16..31``."""
     rows, columns = c.runs.spans
-    said = [
+    parts = [
         each(lambda t: f"product {t}, " * (fragment.tiles > 1), c.runs.tile),
         each(lambda r, n: f"{plural('row', n)} {span(r, n)}, ", c.runs.row, rows),
         each(lambda k, n: f"{plural('column', n)} {span(k, n)}: ", c.runs.column, columns),
     ]
     for copy in range(min(c.thread.shape[1], NAMED)):
-        said += _holder(fragment, c, naming, copy)
+        parts += _holder(fragment, c, naming, copy)
     if c.thread.shape[1] > NAMED:
         more = (c.thread >= 0).sum(1) - NAMED
-        said.append(each(lambda n: f"; {n} others" if n > 0 else "", more))
-    return said
+        parts.append(each(lambda n: f"; {n} others" if n > 0 else "", more))
+    return parts
 
 
 def _holder(fragment: Fragment, c: Cells, naming: Naming, copy: int) -> list[list[str]]:

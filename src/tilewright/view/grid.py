@@ -58,7 +58,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells with their colours and lines of text. ``said`` returns columns of strings whose rows,
+    """Cells with their colours and lines of text. ``titles`` returns columns of strings whose rows,
     joined, are the tooltips of the cells.
     """
 
@@ -68,7 +68,7 @@ class Grid:
     runs: Runs
     colours: list[str]
     lines: tuple[list[str], ...]
-    said: Callable[[], list[list[str]]]
+    titles: Callable[[], list[list[str]]]
 
     @property
     def element(self) -> Element:
@@ -141,7 +141,7 @@ def _boxes(shown: Grid, corners: tuple[Array, ...], hover: bool) -> Iterable[str
         return by_colour(shown.colours, map("".join, zip(*outlines, strict=True)))
     fill, middle = repeat('<path fill="'), repeat('" d="')
     open_, end = repeat('"><title>'), repeat("</title></path>")
-    columns = (fill, shown.colours, middle, *outlines, open_, *shown.said(), end)
+    columns = (fill, shown.colours, middle, *outlines, open_, *shown.titles(), end)
     return map("".join, zip(*columns, strict=False))
 
 

@@ -35,10 +35,10 @@ def needs_words(needs: Iterable[Requirement], until: str = "") -> str:
     for ptx, target in needs:
         by_version.setdefault(ptx, []).append(target)
     each = [f"{ptx} for {', '.join(names)}" for ptx, names in by_version.items()]
-    said = "PTX " + "; ".join(each)
-    if said[-1].isdigit():
-        said += " and later"
-    return said + (f", until {until}" if until else "")
+    versions = "PTX " + "; ".join(each)
+    if versions[-1].isdigit():
+        versions += " and later"
+    return versions + (f", until {until}" if until else "")
 
 
 def status(i: MmaInstruction) -> str:

@@ -107,8 +107,8 @@ def _(given: TiledMma) -> str:
         *_held(a, (0, -k - 1)),
         *_held(b, (-k - 1, 0)),
     ]
-    said = [f"Layout{name}: {f.layout}" for name, f in zip("ABC", (a, b, c), strict=True)]
-    return _document([str(given.atom.instruction), *said], lines)
+    notes = [f"Layout{name}: {f.layout}" for name, f in zip("ABC", (a, b, c), strict=True)]
+    return _document([str(given.atom.instruction), *notes], lines)
 
 
 @latex.register
@@ -129,15 +129,15 @@ def _sides(op: str, source: Fragment, destination: Fragment) -> str:
         *_held(source, (0, 0)),
         *_held(destination, (0, columns + 3), labels="right"),
     ]
-    said = [f"Layout S TV: {source.layout}", f"Layout D TV: {destination.layout}"]
-    return _document([op, *said], lines)
+    notes = [f"Layout S TV: {source.layout}", f"Layout D TV: {destination.layout}"]
+    return _document([op, *notes], lines)
 
 
 # --- parts ---------------------------------------------------------------------------------------
 
 
-def _document(said: list[str], lines: Iterable[str]) -> str:
-    comments = "".join(f"% {line}\n" for line in said)
+def _document(notes: list[str], lines: Iterable[str]) -> str:
+    comments = "".join(f"% {line}\n" for line in notes)
     return comments + HEAD % COLOURS + "\n".join(lines) + "\n" + FOOT
 
 

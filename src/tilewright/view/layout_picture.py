@@ -74,12 +74,12 @@ def corner(layout: AnyLayout, elements: int) -> Size:
 def _about(shown: Plane, bits: int, rank: int) -> str:
     """``64×64, offsets 0 … 4095; 16 bits each; a colour is 16 bytes, …``."""
     size, part = (_size(s, rank) for s in (size_of(shown.layout), shown.shape))
-    said = size if size == part else f"the first {part} of {size}"
+    caption = size if size == part else f"the first {part} of {size}"
     if not shown.counts:
-        said += f", offsets {shown.offsets.min()} … {shown.offsets.max()}"
+        caption += f", offsets {shown.offsets.min()} … {shown.offsets.max()}"
     if bits and not shown.counts:
-        said += f"; {bits} bits each; a colour is 16 bytes, the banks 0–3, 4–7, … of 32"
-    return said
+        caption += f"; {bits} bits each; a colour is 16 bytes, the banks 0–3, 4–7, … of 32"
+    return caption
 
 
 def _size(size: Size, rank: int) -> str:

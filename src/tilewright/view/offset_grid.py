@@ -158,24 +158,24 @@ def _grid(memory: MemoryUnits, grain: str, sheet: Sheet) -> Grid:
     lines = [spans(first, made.length, "–")]
     if memory.banked:
         lines.append(["b" + at for at in spans(*memory.banks(first, made.length), "–")])
-    said = partial(_said, sheet, made, first, memory)
-    return Grid(1, sheet.rows, sheet.columns, made, memory.colours(first), tuple(lines), said)
+    titles = partial(_titles, sheet, made, first, memory)
+    return Grid(1, sheet.rows, sheet.columns, made, memory.colours(first), tuple(lines), titles)
 
 
-def _said(sheet: Sheet, made: Runs, first: Array, memory: MemoryUnits) -> list[Iterable[str]]:
+def _titles(sheet: Sheet, made: Runs, first: Array, memory: MemoryUnits) -> list[Iterable[str]]:
     """``(3,5): offset 205, inside 197, bytes 410..411, bank 6``."""
-    said = sheet.crd(made.row, made.column)
+    titles = sheet.crd(made.row, made.column)
     if made.longest > 1:
         down, across = (n - 1 for n in made.spans)
-        said += [repeat(" … "), *sheet.crd(made.row + down, made.column + across)]
-    said += [repeat(": offset "), spans(first, made.length)]
+        titles += [repeat(" … "), *sheet.crd(made.row + down, made.column + across)]
+    titles += [repeat(": offset "), spans(first, made.length)]
     before = sheet.before[made.row, made.column]
     if (before != first).any():
-        said += [repeat(", inside "), spans(before, made.length)]
+        titles += [repeat(", inside "), spans(before, made.length)]
     if memory.banked:
-        said += [repeat(", "), *_bytes(first, made.length, memory.bits)]
-        said += [repeat(", bank "), spans(*memory.banks(first, made.length))]
-    return said
+        titles += [repeat(", "), *_bytes(first, made.length, memory.bits)]
+        titles += [repeat(", bank "), spans(*memory.banks(first, made.length))]
+    return titles
 
 
 def _bytes(offset: Array, count: Array, bits: int) -> list[Iterable[str]]:
@@ -191,7 +191,7 @@ def _coordinates(sheet: Sheet) -> Grid:
     first = sheet.offsets[made.row, made.column]
     colours = COUNTED.colours(np.unique(first, return_inverse=True)[1].ravel())
 
-    def said() -> list[Iterable[str]]:
+    def titles() -> list[Iterable[str]]:
         return [*sheet.crd(made.row, made.column), repeat(" is mapped to "), first.tolist()]
 
-    return Grid(1, sheet.rows, sheet.columns, made, colours, (first.tolist(),), said)
+    return Grid(1, sheet.rows, sheet.columns, made, colours, (first.tolist(),), titles)

@@ -66,9 +66,11 @@ def tv_fragment(layout_tv: Any, tile_mn: IntTuple, type_: str = "b32", **how: An
 def _panel(name: str, fragment: Fragment, grain: str, where: str = "") -> Panel:
     rows, columns = fragment.shape[-2:]
     threads, values = fragment.threads, fragment.values
-    said = f"{where}{threads} {plural('thread', threads)}, {values} {plural('value', values)} each"
+    caption = (
+        f"{where}{threads} {plural('thread', threads)}, {values} {plural('value', values)} each"
+    )
     first = f"{name} {rows}×{columns}".strip()
-    return Panel((first, said, rule(fragment)), fragment_grid(fragment, grain, VALUES))
+    return Panel((first, caption, rule(fragment)), fragment_grid(fragment, grain, VALUES))
 
 
 # --- products ------------------------------------------------------------------------------------
@@ -142,9 +144,11 @@ def draw_tiled_copy(
     """
     if not isinstance(copy, TiledCopy):
         raise LayoutError(f"expected a TiledCopy, got {copy!r}")
-    said = f"{copy.size} threads, a tile of {'×'.join(map(str, tile_of(copy)))} {copy.atom.dtype}"
+    caption = (
+        f"{copy.size} threads, a tile of {'×'.join(map(str, tile_of(copy)))} {copy.atom.dtype}"
+    )
     sides = {"source": copy_fragment(copy, "S"), "destination": copy_fragment(copy, "D")}
-    return _draw_sides(title or str(copy.atom.op), said, sides, grain, hover)
+    return _draw_sides(title or str(copy.atom.op), caption, sides, grain, hover)
 
 
 def draw_copy_atom(atom: CopyAtom, title: str = "", *, grain: str = "", hover: bool = True) -> str:
@@ -153,12 +157,12 @@ def draw_copy_atom(atom: CopyAtom, title: str = "", *, grain: str = "", hover: b
     """
     if not isinstance(atom, CopyAtom):
         raise LayoutError(f"expected a CopyAtom, got {atom!r}")
-    said = f"{atom.thr_id.size()} {plural('thread', atom.thr_id.size())}, values of {atom.dtype}"
+    caption = f"{atom.thr_id.size()} {plural('thread', atom.thr_id.size())}, values of {atom.dtype}"
     sides = {
         "source": atom_fragment(atom, atom.layout_src),
         "destination": atom_fragment(atom, atom.layout_dst),
     }
-    return _draw_sides(title or str(atom.op), said, sides, grain, hover)
+    return _draw_sides(title or str(atom.op), caption, sides, grain, hover)
 
 
 def tile_of(copy: TiledCopy) -> tuple[int, ...]:
@@ -179,14 +183,16 @@ def atom_fragment(atom: CopyAtom, layout: Layout) -> Fragment:
     return tv_fragment(layout, (row, count // row), atom.dtype.name, transposed=True)
 
 
-def _draw_sides(title: str, said: str, sides: dict[str, Fragment], grain: str, hover: bool) -> str:
+def _draw_sides(
+    title: str, caption: str, sides: dict[str, Fragment], grain: str, hover: bool
+) -> str:
     """Source and destination, side by side if they fit."""
     check_grain(grain)
-    few = max(f.rows * f.columns for f in sides.values()) <= MOST[GRAINS[0]]
-    grain = grain or GRAINS[0 if few else -1]
+    by_element = max(f.rows * f.columns for f in sides.values()) <= MOST[GRAINS[0]]
+    grain = grain or GRAINS[0 if by_element else -1]
     to = Picture(title)
     to.text(0, 13, title, 14, bold=True)
-    to.text(0, 29, said, 10, ink=FAINT)
+    to.text(0, 29, caption, 10, ink=FAINT)
     panels = [(p, p.element) for p in (_panel(name, f, grain) for name, f in sides.items())]
     if sum(p.room(element)[0] + SPACE for p, element in panels) <= WIDE:
         paint_band(to, panels, 0, TOP, hover)

@@ -84,8 +84,8 @@ def test_an_assertion_branches_past_the_call_if_it_is_true():
     assert made[:2] == ["setp.lt.u32 %p1, %r1, 4", "@%p1 bra $past_1"]
     assert made[-2:] == [f"call.uni __assertfail, (%rd2, %rd4, {line}, %rd6, 1)", "$past_1:"]
     texts = [v.init for v in traced(body, "u32").module.items if isinstance(v, tree.Variable)]
-    said = [bytes(b.value for b in init[:-1]).decode() for init in texts]
-    assert said == ["n is small", __file__, "body"]
+    text = [bytes(b.value for b in init[:-1]).decode() for init in texts]
+    assert text == ["n is small", __file__, "body"]
 
 
 def test_an_assertion_that_is_false_at_trace_time_fails_unconditionally():

@@ -74,11 +74,11 @@ def by_barriers(k: Any, x: S32, y: S32, steps: u32, *, stages: int) -> None:
 @pytest.mark.parametrize("kernel", [by_groups, by_barriers], ids=lambda k: k.__name__)
 def test_every_stage_is_read_whole(kernel: Any, stages: int) -> None:
     steps, lanes = np.arange(len(X))[:, None], np.arange(THREADS)
-    wanted = X[steps, (lanes + steps) % THREADS].sum(0)
+    expected = X[steps, (lanes + steps) % THREADS].sum(0)
     for seed in range(4):
         y = np.zeros(THREADS, np.int32)
         kernel[1](X, y, len(X), stages=stages, device=VmDevice(seed=seed))
-        np.testing.assert_array_equal(y, wanted)
+        np.testing.assert_array_equal(y, expected)
 
 
 def test_named_barriers_count_who_goes_on() -> None:

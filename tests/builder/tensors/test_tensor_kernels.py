@@ -113,15 +113,15 @@ CONVERSIONS = [
 ]  # fmt: skip
 
 
-@every_row(("given", "wanted"), CONVERSIONS, parts=3)
-def test_a_copy_converts(given: str, wanted: str) -> None:
+@every_row(("given", "expected"), CONVERSIONS, parts=3)
+def test_a_copy_converts(given: str, expected: str) -> None:
     shape, strides = (4, 3, 2), (3, 1, 12)
 
     def body(k: Any, x: Any, y: Any) -> None:
         k.copy(make_tensor(x, shape), make_tensor(y, Layout(shape, strides)))
 
     x = numbers(given, 24) if given[0] != "s" else numbers(given, 24) // 3
-    y = np.zeros(24, dtype(wanted).numpy)
+    y = np.zeros(24, dtype(expected).numpy)
     want = y.copy()
     tensor_algorithms.copy(make_tensor(x, shape), make_tensor(want, Layout(shape, strides)))
     assert same(run(body, x, y)[1], want)

@@ -1,4 +1,4 @@
-"""``tilewright draw``: what it draws is what ``view`` draws; what is asked wrongly is said."""
+"""``tilewright draw``: the pictures of ``view``, files, and errors of wrong arguments."""
 
 from __future__ import annotations
 
@@ -52,48 +52,48 @@ DRAWN = {
 }
 
 
-def said(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+def run_cli(capsys: Any, *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of ``tilewright draw …``."""
     code = main(["draw", *arguments])
     return code, *capsys.readouterr()
 
 
-@every_row("asked", DRAWN, ids=" ".join)
+@every_row("words", DRAWN, ids=" ".join)
 @every_row(("ending", "form"), [("svg", draw), ("html", page), ("tex", latex)])
-def test_files(capsys: Any, tmp_path: Path, asked: tuple[str, ...], ending: str, form: Any) -> None:
+def test_files(capsys: Any, tmp_path: Path, words: tuple[str, ...], ending: str, form: Any) -> None:
     file = tmp_path / f"picture.{ending}"
-    code, out, err = said(capsys, *asked, "-o", str(file))
+    code, out, err = run_cli(capsys, *words, "-o", str(file))
     assert (code, err) == (0, "") and out.startswith("drawn")
-    assert file.read_text(encoding="utf-8") == form(DRAWN[asked])
+    assert file.read_text(encoding="utf-8") == form(DRAWN[words])
 
 
 def test_bits_and_title(capsys: Any) -> None:
     layout = Layout.parse("Sw<3,3,3> o (8,64):(64,1)")
-    code, out, _ = said(capsys, str(layout), "--bits", "16", "--title", "A", "-o", "-")
+    code, out, _ = run_cli(capsys, str(layout), "--bits", "16", "--title", "A", "-o", "-")
     assert (code, out) == (0, draw(layout, "A", bits=16))
 
 
 def test_text_on_the_terminal(capsys: Any) -> None:
-    assert said(capsys, "(4,8):(8,1)") == (0, layout_text(Layout((4, 8), (8, 1))), "")
-    assert said(capsys, "--mma", HALF)[1] == f"{make_tiled_mma(HALF)}\n"
-    assert said(capsys, HALF)[1] == f"{MmaAtom(HALF)}\n"
+    assert run_cli(capsys, "(4,8):(8,1)") == (0, layout_text(Layout((4, 8), (8, 1))), "")
+    assert run_cli(capsys, "--mma", HALF)[1] == f"{make_tiled_mma(HALF)}\n"
+    assert run_cli(capsys, HALF)[1] == f"{MmaAtom(HALF)}\n"
     fragment = fragment_move(FRAGMENT).fragment
-    assert said(capsys, FRAGMENT)[1] == tv_text(fragment.layout, (16, 16))
+    assert run_cli(capsys, FRAGMENT)[1] == tv_text(fragment.layout, (16, 16))
 
 
 def test_threads_and_values(capsys: Any, tmp_path: Path) -> None:
     layout = Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))
-    assert said(capsys, str(layout), "--tv", "16,8")[1] == tv_text(layout, (16, 8))
+    assert run_cli(capsys, str(layout), "--tv", "16,8")[1] == tv_text(layout, (16, 8))
     file = tmp_path / "tv.svg"
-    assert said(capsys, str(layout), "--tv", "16,8", "-o", str(file))[0] == 0
+    assert run_cli(capsys, str(layout), "--tv", "16,8", "-o", str(file))[0] == 0
     assert file.read_text(encoding="utf-8") == draw_tv(layout, (16, 8))
     for ending in ("html", "tex"):
         file = tmp_path / f"tv.{ending}"
-        assert said(capsys, str(layout), "--tv", "16,8", "-o", str(file))[0] == 0
+        assert run_cli(capsys, str(layout), "--tv", "16,8", "-o", str(file))[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("words", "why"),
     [
         ((), "draw needs exactly one of a layout or opcode, --mma, --copy"),
         (("(4,8)", "--mma", HALF), "needs exactly one of"),
@@ -115,9 +115,9 @@ def test_threads_and_values(capsys: Any, tmp_path: Path) -> None:
     ],
 )
 def test_misuse(
-    capsys: Any, monkeypatch: Any, tmp_path: Path, asked: tuple[str, ...], why: str
+    capsys: Any, monkeypatch: Any, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = said(capsys, *asked)
+    code, out, err = run_cli(capsys, *words)
     assert code == 2 and out == "" and err.startswith("error: ") and why in err
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""``tilewright isa``: listings, explanations, counts, pictures, and what is asked wrongly."""
+"""``tilewright isa``: listings, explanations, counts, pictures, and errors of wrong arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32  8.5  s
 """.replace("…", "published, not verified")
 
 
-def said(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+def run_cli(capsys: Any, *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of ``tilewright isa …``."""
     code = main(["isa", *arguments])
     return code, *capsys.readouterr()
@@ -41,13 +41,13 @@ def squeezed(text: str) -> list[list[str]]:
 
 def test_a_listing(capsys: Any) -> None:
     asked = ("mma", "--target", "sm_80", "--type", "bf16", "--shape", "m16n8k16")
-    code, out, err = said(capsys, *asked)
+    code, out, err = run_cli(capsys, *asked)
     assert (code, err) == (0, "") and squeezed(out) == squeezed(LISTED)
 
 
 def listed(capsys: Any, *arguments: str) -> list[str]:
     """The opcodes that a listing has."""
-    return [line[0] for line in squeezed(said(capsys, *arguments)[1])[1:]]
+    return [line[0] for line in squeezed(run_cli(capsys, *arguments)[1])[1:]]
 
 
 def test_filters_are_the_rows(capsys: Any) -> None:
@@ -67,7 +67,7 @@ def test_filters_are_the_rows(capsys: Any) -> None:
 
 
 def test_families(capsys: Any) -> None:
-    _, out, _ = said(capsys)
+    _, out, _ = run_cli(capsys)
     numbers = dict(line for line in squeezed(out) if len(line) == 2)
     for family in ("mma", "mma.sp", "wmma", "wgmma", "wgmma.sp"):
         assert int(numbers[family]) == len([i for i in mma.ROWS if i.family == family])
@@ -75,12 +75,12 @@ def test_families(capsys: Any) -> None:
 
 
 def test_counts(capsys: Any) -> None:
-    _, out, _ = said(capsys, "--count", "--json")
+    _, out, _ = run_cli(capsys, "--count", "--json")
     numbers = json.loads(out)
     total = numbers.pop("all")
     assert total == sum(numbers.values()) and numbers["cvt"] == len(forms("cvt"))
-    assert said(capsys, "prmt", "--count")[1].split() == ["prmt", "7", "all", "7"]
-    assert said(capsys, "add", "--count")[1].split()[-1] == str(len(forms("add")))
+    assert run_cli(capsys, "prmt", "--count")[1].split() == ["prmt", "7", "all", "7"]
+    assert run_cli(capsys, "add", "--count")[1].split()[-1] == str(len(forms("add")))
 
 
 def test_every_form_that_is_counted_is_legal() -> None:
@@ -89,20 +89,20 @@ def test_every_form_that_is_counted_is_legal() -> None:
 
 
 def test_an_opcode_is_explained(capsys: Any) -> None:
-    _, out, _ = said(capsys, "mma.m16n8k16.aligned.sync.row.col.f32.f16.f16.f32")
+    _, out, _ = run_cli(capsys, "mma.m16n8k16.aligned.sync.row.col.f32.f16.f16.f32")
     assert "needs       PTX 7.0 for sm_80 and later" in out
     assert "a: 4 registers a lane, ((4,8),(2,2,2)):((32,1),(16,8,128))" in out
     assert "bits on sm_90a: verified (Hopper)" in out
-    _, out, _ = said(capsys, HALF, "--target", "sm_80")
+    _, out, _ = run_cli(capsys, HALF, "--target", "sm_80")
     assert "bits on sm_80: published, not verified (Ampere)" in out
     assert "2 fused sums in turn, of 8 products each" in out
 
 
 def test_sparse_and_scales_are_explained(capsys: Any) -> None:
-    _, out, _ = said(capsys, "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16")
+    _, out, _ = run_cli(capsys, "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16")
     assert "b: in shared memory" in out and "metadata: 1 register a thread" in out
     scaled = next(i.opcode for i in mma.ROWS if i.stype and not i.sparse)
-    _, out, _ = said(capsys, scaled)
+    _, out, _ = run_cli(capsys, scaled)
     assert "scale_a: 1 register a lane" in out and "byte_id_a: 0" in out
 
 
@@ -110,39 +110,39 @@ def test_rows_of_other_instructions(capsys: Any) -> None:
     rows = listed(capsys, "cvt", "--target", "sm_90a")
     assert "cvt.{rnd}.satfinite[.relu].{D}.{A}" in rows
     assert not set(listed(capsys, "cvt", "--type", "e4m3", "--target", "sm_80"))
-    _, out, _ = said(capsys, "cvt.rn.satfinite.e4m3x2.f32")
+    _, out, _ = run_cli(capsys, "cvt.rn.satfinite.e4m3x2.f32")
     assert "PTX 8.1 for sm_89; 7.8 for sm_90 and later" in out
     assert "becomes the upper part" in out and "operands    d:e4m3x2 = a:f32, b:f32" in out
 
 
 def test_what_moves_fragments_is_explained(capsys: Any) -> None:
-    _, out, _ = said(capsys, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
+    _, out, _ = run_cli(capsys, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
     assert "32 lines of 8 b16, at multiples of 16 bytes" in out
     assert "4 registers a lane, ((4,8),(2,4)):((2,32),(1,8))" in out
 
 
 def test_for_programs(capsys: Any) -> None:
-    made = json.loads(said(capsys, "wgmma", "--type", "tf32", "--json")[1])
+    made = json.loads(run_cli(capsys, "wgmma", "--type", "tf32", "--json")[1])
     assert {m["family"] for m in made} == {"wgmma", "wgmma.sp"}
     assert made[0]["needs"] == [[["8.0", "sm_90a"]]]
-    one = json.loads(said(capsys, HALF, "--json")[1])
+    one = json.loads(run_cli(capsys, HALF, "--json")[1])
     assert one["operands"]["a"]["layout"] == "((4,8),(2,2,2)):((32,1),(16,8,128))"
     assert one["shape"] == [16, 8, 16] and one["verified"]
-    rows = json.loads(said(capsys, "prmt", "--json")[1])
+    rows = json.loads(run_cli(capsys, "prmt", "--json")[1])
     assert rows[0]["choices"] == {"mode": ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]}
 
 
 def test_drawing(capsys: Any, tmp_path: Path) -> None:
     file = tmp_path / "half.svg"
-    code, out, _ = said(capsys, HALF, "--draw", str(file))
+    code, out, _ = run_cli(capsys, HALF, "--draw", str(file))
     assert code == 0 and str(file) in out
     assert file.read_text() == draw_instruction(mma.find(HALF))
     assert os.listdir(tmp_path) == ["half.svg"]
-    said(capsys, HALF, "--draw", str(file), "--operand", "a")
+    run_cli(capsys, HALF, "--draw", str(file), "--operand", "a")
     a = draw_fragment(mma.find(HALF).fragment("a"), HALF, name="a")
     assert file.read_text() == a
-    assert said(capsys, HALF, "--draw", "-", "--operand", "a")[1] == a
-    _, out, _ = said(capsys, "ldmatrix.sync.aligned.m8n8.x4.b16", "--draw", "-")
+    assert run_cli(capsys, HALF, "--draw", "-", "--operand", "a")[1] == a
+    _, out, _ = run_cli(capsys, "ldmatrix.sync.aligned.m8n8.x4.b16", "--draw", "-")
     assert ElementTree.fromstring(out).tag.endswith("svg")
 
 
@@ -158,9 +158,9 @@ def test_drawing_is_all_or_nothing(capsys: Any, tmp_path: Path) -> None:
         "a\0b": "can't write 'a\\x00b'",
     }
     for name, words in wrong.items():
-        code, out, err = said(capsys, HALF, "--draw", name)
+        code, out, err = run_cli(capsys, HALF, "--draw", name)
         assert (code, out) == (2, "") and words in err, (name, err)
-    code, _, err = said(capsys, f"{HALF}x", "--draw", str(tmp_path / "kept.svg"))
+    code, _, err = run_cli(capsys, f"{HALF}x", "--draw", str(tmp_path / "kept.svg"))
     assert code == 2 and "nearest are" in err
     assert (tmp_path / "kept.svg").read_text() == "kept"
     assert sorted(os.listdir(tmp_path)) == ["kept.svg", "plain"]
@@ -170,7 +170,7 @@ def test_a_link_is_followed_and_rights_stay(capsys: Any, tmp_path: Path) -> None
     (tmp_path / "real.svg").write_text("")
     (tmp_path / "real.svg").chmod(0o640)
     (tmp_path / "link.svg").symlink_to("real.svg")
-    assert said(capsys, HALF, "--draw", str(tmp_path / "link.svg"))[0] == 0
+    assert run_cli(capsys, HALF, "--draw", str(tmp_path / "link.svg"))[0] == 0
     assert (tmp_path / "link.svg").is_symlink()
     assert (tmp_path / "real.svg").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "real.svg").read_text().startswith("<svg")
@@ -210,6 +210,6 @@ MISUSE = {
 
 @pytest.mark.parametrize(("arguments", "words"), MISUSE.values(), ids=MISUSE)
 def test_misuse_is_one_message(capsys: Any, arguments: tuple[str, ...], words: str) -> None:
-    code, out, err = said(capsys, *arguments)
+    code, out, err = run_cli(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and re.search(words, err) and "Traceback" not in err

@@ -26,7 +26,7 @@ def args(*given: str) -> list[str]:
     return [word for text in given for word in ("--arg", text)]
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
     code = main(["run", *arguments])
     return code, *capsys.readouterr()
@@ -36,20 +36,20 @@ def test_it_runs_reports_and_saves(capsys: Any, tmp_path: Path) -> None:
     files = {name: str(tmp_path / f"{name}.npy") for name in "abc"}
     saves = [word for name, file in files.items() for word in ("--save", f"{name}={file}")]
     given = args("a=random:f32:20x20", "b=random:f32:20x20", "c=zeros:f32:20x20", "n=u32:20")
-    code, out, _ = said(capsys, *SGEMM, *given, *saves, "--seed", "3", "--checked")
+    code, out, _ = run_cli(capsys, *SGEMM, *given, *saves, "--seed", "3", "--checked")
     a, b, c = (np.load(file) for file in files.values())
     assert code == 0 and np.allclose(c, a @ b, atol=1e-4) and c.dtype == np.float32
     assert "sgemm of " in out and "grid 2×2, block 16×16, seed 3, checked" in out
     assert f"c         f32 20×20, {c.min():.6g} … {c.max():.6g}, mean" in out
     again = args(f"a={files['a']}", f"b={files['b']}", "c=ones:f32:20x20", "n=s32:0x14")
     bits = re.compile(r"^c .* bits (\w{16})$", re.M)
-    assert bits.findall(said(capsys, *SGEMM, *again)[1]) == bits.findall(out) != []
+    assert bits.findall(run_cli(capsys, *SGEMM, *again)[1]) == bits.findall(out) != []
 
 
 def test_a_map_of_an_array_that_is_no_argument(capsys: Any, tmp_path: Path) -> None:
     file = tmp_path / "out.npy"
     given = args("m=map:x:box=16x32:fill=nan", "out=zeros:f32:16x32", "column=u32:32", "row=u32:60")
-    code, out, _ = said(capsys, *BOX, *given, "--save", f"out={file}")
+    code, out, _ = run_cli(capsys, *BOX, *given, "--save", f"out={file}")
     assert code == 0 and "384 NaNs" in out
     x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
     assert np.array_equal(np.load(file)[:4], x[60:, 32:])
@@ -59,12 +59,12 @@ def test_files_are_linked(capsys: Any, tmp_path: Path) -> None:
     files = [str(ROOT / "tests" / "corpus" / f"{name}.ptx") for name in ("parts", "linked")]
     file = str(tmp_path / "y.npy")
     shape = ["--entry", "part", "--grid", "1", "--block", "8", *args("y=zeros:s32:8")]
-    code, out, _ = said(capsys, *files, *shape, "--save", f"y={file}")
+    code, out, _ = run_cli(capsys, *files, *shape, "--save", f"y={file}")
     assert code == 0 and f"part of {files[0]} and {files[1]}" in out
     assert np.load(file).tolist() == [1, 2, 6, 24, 120, 1, 2, 6]
-    code, _, error = said(capsys, *files, *shape, "--stack", "64")
+    code, _, error = run_cli(capsys, *files, *shape, "--stack", "64")
     assert code == 2 and "product" in error and "of a stack of 64, 1 calls deep" in error
-    code, _, error = said(capsys, files[0], files[0], *shape)
+    code, _, error = run_cli(capsys, files[0], files[0], *shape)
     assert code == 2 and "is defined twice" in error
 
 
@@ -80,10 +80,10 @@ def test_formats_that_numpy_does_not_know(capsys: Any, tmp_path: Path) -> None:
     rest = [f"p{i}=u64:0" for i in range(4)]
     given = args(f"x={file}:bf16", "y=zeros:s32:2", *rest, "a=f32:0.5", "b=s32:-1", "c=u32:0")
     shape = [str(ptx), "--entry", "k", "--grid", "1", "--block", "1", "--save", f"y={saved}"]
-    refused, _, why = said(capsys, *shape, *given, *args("d=f32:1"))
+    refused, _, why = run_cli(capsys, *shape, *given, *args("d=f32:1"))
     assert refused == 2 and "n0 (.u32) can't be" in why
     given[given.index("a=f32:0.5")] = "a=bytes:0000003f"
-    code, out, _ = said(capsys, *shape, *given, *args("d=u32:1"))
+    code, out, _ = run_cli(capsys, *shape, *given, *args("d=u32:1"))
     doubled = np.array([2 * 0x3F80], np.uint16).view(ml_dtypes.bfloat16)[0]
     assert code == 0 and f"bf16 1, {float(doubled):.6g} …" in out
     assert np.load(saved).tolist() == [0x3F000000, -1]
@@ -138,7 +138,7 @@ def test_misuse_is_one_message(
 ) -> None:
     (tmp_path / "junk.npy").write_bytes(b"\x93NUMPY junk")
     given = [word.replace("{junk}", str(tmp_path / "junk")) for word in arguments]
-    code, _, err = said(capsys, *given)
+    code, _, err = run_cli(capsys, *given)
     assert code == 2 and err.startswith("error: ") and re.search(words, err), err
     assert "Traceback" not in err
 
@@ -153,7 +153,7 @@ def test_every_type_that_numpy_has(capsys: Any, tmp_path: Path, type_: str, kind
     head = ".version 8.0\n.target sm_90\n.address_size 64\n"
     file.write_text(f"{head}.entry k(.param .u64 p) {{ ret; }}")
     shape = [str(file), "--grid", "4", "--block", "32", "--cluster", "2", "--arch", "sm_90"]
-    code, out, _ = said(capsys, *shape, *args(f"x={kind}:{type_}:3x5"))
+    code, out, _ = run_cli(capsys, *shape, *args(f"x={kind}:{type_}:3x5"))
     assert code == 0 and f"x         {type_} 3×5, " in out and "clusters of 2, seed" in out
 
 
@@ -163,6 +163,6 @@ def test_a_file_of_two_kernels_needs_a_name(capsys: Any, tmp_path: Path) -> None
     entries = [f".visible .entry {name}()\n{{\n\tret;\n}}\n" for name in "fg"]
     file.write_text(head.replace("8.0", "8.6") + "".join(entries))
     shape = [str(file), "--grid", "1", "--block", "32"]
-    assert "has 2 kernels: f, g" in said(capsys, *shape)[2]
-    code, out, _ = said(capsys, *shape, "--entry", "g")
+    assert "has 2 kernels: f, g" in run_cli(capsys, *shape)[2]
+    code, out, _ = run_cli(capsys, *shape, "--entry", "g")
     assert code == 0 and "as sm_100" in out  # the usual GPU does not run it

@@ -44,7 +44,7 @@ def known() -> Iterator[None]:
         yield
 
 
-def few(name: str, sms: int = 3) -> VmDevice:
+def small_vm(name: str, sms: int = 3) -> VmDevice:
     """A virtual machine of this device with a few of its SMs."""
     return VmDevice(replace(device_spec(name), name="few", sms=sms))
 
@@ -60,7 +60,7 @@ def names(row: tuple[Any, ...]) -> str:
 @every_row("types", TYPES, ids=names)
 def test_every_layout(types: tuple[str, str, str], letters: str) -> None:
     case = GemmCase((45, 37, 150), types, layouts(letters), beta=1.0)
-    check(case, few("RTX 4090"), SMALL[types[0]])
+    check(case, small_vm("RTX 4090"), SMALL[types[0]])
 
 
 @every_row("pad", [1, 2, 4, 8, 16], parts=7)
@@ -69,7 +69,7 @@ def test_every_alignment(types: tuple[str, str, str], pad: int) -> None:
     """A and B at multiples of ``pad`` elements; rows that end anywhere."""
     lie = OperandLayout("t", 16 - 77 % 16 + pad, pad), OperandLayout("n", 16 - 77 % 16 + pad, pad)
     case = GemmCase((33, 70, 77), types, (*lie, OperandLayout("t", pad), OperandLayout("t", pad)))
-    check(case, few("RTX 4090"), SMALL[types[0]])
+    check(case, small_vm("RTX 4090"), SMALL[types[0]])
 
 
 CASES = {
@@ -91,7 +91,7 @@ CASES = {
 
 @every_row("gemm_case", CASES.values(), ids=CASES, parts=3)
 def test_nothing_beside_d_is_written(gemm_case: GemmCase) -> None:
-    check(gemm_case, few("RTX 4090"), None)
+    check(gemm_case, small_vm("RTX 4090"), None)
 
 
 def test_integers_are_exact_over_all_their_values() -> None:
@@ -108,12 +108,12 @@ def test_integers_are_exact_over_all_their_values() -> None:
 
 @every_row("config", ["64x32x64:2x1:2p", "64x32x64:2x1:3:m16n8k16", "16x16x128:1x1:5"])
 def test_forms_of_s8(config: str) -> None:
-    check(GemmCase((128, 64, 200), ("s8", "u8", "s32")), few("A100"), config)
+    check(GemmCase((128, 64, 200), ("s8", "u8", "s32")), small_vm("A100"), config)
 
 
 @every_row("config", ["64x32x32:2x1:2p", "64x32x16:2x1:3:m16n8k4", "32x64x64:1x2:2"])
 def test_forms_of_tf32(config: str) -> None:
-    check(GemmCase((128, 64, 100), ("f32",) * 3), few("A100"), config)
+    check(GemmCase((128, 64, 100), ("f32",) * 3), small_vm("A100"), config)
 
 
 @every_row("config", table("s8", device_spec("A100").target), ids=str, parts=4)

@@ -44,7 +44,7 @@ def test_operation_has_numpys_bits(name: str, type_: str) -> None:
     names = [i.name for i in graph.inputs]
     named = dict(zip(names, inputs, strict=False))
     got = run_elements(graph, acc, named)["d"]
-    wanted = evaluate(graph, acc, named)["d"]
-    wrong = ~same_bits(got, np.ascontiguousarray(wanted))
-    assert got.dtype == wanted.dtype == NUMPY_TYPES[graph.nodes[graph.d.node].type]
-    assert not wrong.any(), (acc[wrong][:4], got[wrong][:4], wanted[wrong][:4])
+    expected = evaluate(graph, acc, named)["d"]
+    wrong = ~same_bits(got, np.ascontiguousarray(expected))
+    assert got.dtype == expected.dtype == NUMPY_TYPES[graph.nodes[graph.d.node].type]
+    assert not wrong.any(), (acc[wrong][:4], got[wrong][:4], expected[wrong][:4])

@@ -174,38 +174,43 @@ def test_what_the_module_shows() -> None:
 
 # --- the way out --------------------------------------------------------------------------------
 
-WAYS = [
+EPILOGUE_TILES = [
     ("bf16", "tma:128x64x64:2:2"), ("f16", "tma:64x48x64:1:2"), ("f32", "tma:64x72x64:1:2"),
     ("f32", "tma:64x256x64:2p:2"), ("bf16", "tma:64x40x64:1:2~"), ("f32", "tma:64x64x64:1:2~"),
     ("f32", "tma:64x64x64:1:2*2"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("d", "text"), WAYS)
-def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
-    """Its boxes, laid side by side, are all elements of 64 rows of D by some columns, or (swapped)
-    of some rows by 64 columns; its places in shared memory are all different.
+@pytest.mark.parametrize(("d", "text"), EPILOGUE_TILES)
+def test_an_epilogue_tile_is_stored_by_copies_that_cover_it(d: str, text: str) -> None:
+    """Its boxes cover all elements of 64 rows of D by some columns, or (swapped)
+    of some rows by 64 columns; its offsets in shared memory are all different.
     """
     config = parse(text)
     inputs = "f16" if d == "f16" else "bf16"
-    way = EpilogueTile.of(Problem(8, 8, 8, inputs, inputs, d), config)  # type: ignore[arg-type]
-    shape = (64, way.width)
-    assert config.tile[1] % way.width == 0
-    places = {int(way.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
-    assert places == set(range(64 * way.width))
+    d_tile = EpilogueTile.of(Problem(8, 8, 8, inputs, inputs, d), config)  # type: ignore[arg-type]
+    shape = (64, d_tile.width)
+    assert config.tile[1] % d_tile.width == 0
+    places = {int(d_tile.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
+    assert places == set(range(64 * d_tile.width))
     turned = config.swap  # type: ignore[union-attr]
-    assert (way.d_rows, way.d_columns) == (shape[::-1] if turned else shape)
-    assert way.d_columns % way.copy_columns == 0 and way.copy_columns * way.size == way.swizzle
-    memory = np.zeros(way.bytes, np.uint8)
-    shared = np.random.default_rng(0).integers(0, 256, way.bytes, np.uint8)
-    map_ = way.map(GlobalMatrix(0, way.d_rows, way.d_columns, way.d_columns))
-    for i in range(way.d_columns // way.copy_columns):
-        start = i * way.d_rows * way.swizzle
-        tma_copy.store(map_, memory, shared, (i * way.copy_columns, 0), start=start)
-    elements = f"u{way.size}"
-    found = memory.view(elements).reshape(way.d_rows, way.d_columns)
+    assert (d_tile.d_rows, d_tile.d_columns) == (shape[::-1] if turned else shape)
+    assert (
+        d_tile.d_columns % d_tile.copy_columns == 0
+        and d_tile.copy_columns * d_tile.size == d_tile.swizzle
+    )
+    memory = np.zeros(d_tile.bytes, np.uint8)
+    shared = np.random.default_rng(0).integers(0, 256, d_tile.bytes, np.uint8)
+    map_ = d_tile.map(GlobalMatrix(0, d_tile.d_rows, d_tile.d_columns, d_tile.d_columns))
+    for i in range(d_tile.d_columns // d_tile.copy_columns):
+        start = i * d_tile.d_rows * d_tile.swizzle
+        tma_copy.store(map_, memory, shared, (i * d_tile.copy_columns, 0), start=start)
+    elements = f"u{d_tile.size}"
+    found = memory.view(elements).reshape(d_tile.d_rows, d_tile.d_columns)
     part = found.T if turned else found
-    want = [[shared.view(elements)[way.layout(r, c)] for c in range(shape[1])] for r in range(64)]
+    want = [
+        [shared.view(elements)[d_tile.layout(r, c)] for c in range(shape[1])] for r in range(64)
+    ]
     assert np.array_equal(part, want)
 
 

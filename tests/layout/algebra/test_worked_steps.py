@@ -78,14 +78,14 @@ def test_one_mode_on_the_left():
 
 
 def test_an_error_names_the_mode_and_the_reason():
-    told = explain(composition, L((4, 3), (1, 5)), L((4, 4), (1, 3)))
-    assert told.lines[-3:] == (
+    worked = explain(composition, L((4, 3), (1, 5)), L((4, 4), (1, 3)))
+    assert worked.lines[-3:] == (
         "    4:1  stride 1 leaves 4 of 4, 1·1 = 1 apart: takes the remaining 4 -> 4:1",
         "  mode 1, 4:3",
         "refused: composition of (4,3):(1,5) with 4:3 is not a layout:"
         " stride 3 does not divide size 4",
     )
-    assert told.result is None and isinstance(told.refusal, LayoutError)
+    assert worked.result is None and isinstance(worked.refusal, LayoutError)
 
 
 def test_tilers_swizzles_and_coordinates():
@@ -116,8 +116,8 @@ def test_complement():
 
 
 def test_logical_divide_is_a_composition_with_a_complement():
-    told = explain(logical_divide, L((4, 2, 3), (2, 1, 8)), L(4, 2))
-    assert told.lines[:6] == (
+    worked = explain(logical_divide, L((4, 2, 3), (2, 1, 8)), L(4, 2))
+    assert worked.lines[:6] == (
         "(4,2,3):(2,1,8) / 4:2",
         "  B = 4:2 picks a tile, B* the tiles:",
         "    complement of 4:2 in 24",
@@ -125,7 +125,7 @@ def test_logical_divide_is_a_composition_with_a_complement():
         "      8 in 24 fit 3 times -> 3:8",
         "  B* = (2,3):(1,8), and so (B, B*) = (4,(2,3)):(2,(1,8))",
     )
-    assert told.lines[-1] == "= ((2,2),(2,3)):((4,1),(2,8))"
+    assert worked.lines[-1] == "= ((2,2),(2,3)):((4,1),(2,8))"
 
 
 def test_inverses():
@@ -160,13 +160,13 @@ def test_unsupported_operations_are_not_explained():
 @examples(400)  # one in thirty takes a mode apart
 @given(st.one_of(layouts(), spread_layouts), st.one_of(layouts(), compact_layouts()))
 def test_the_steps_of_a_composition_are_its_modes(a, b):
-    told = explain(composition, a, b)
-    if told.refusal is None:
-        assert told.result == composition(a, b)
-        flat = flatten(told.result)
-        assert found(told) == list(zip(flatten(flat.shape), flatten(flat.stride), strict=True))
+    worked = explain(composition, a, b)
+    if worked.refusal is None:
+        assert worked.result == composition(a, b)
+        flat = flatten(worked.result)
+        assert found(worked) == list(zip(flatten(flat.shape), flatten(flat.stride), strict=True))
     else:
-        with pytest.raises(LayoutError, match=re.escape(told.refusal.message)):
+        with pytest.raises(LayoutError, match=re.escape(worked.refusal.message)):
             composition(a, b)
 
 
@@ -178,14 +178,14 @@ def test_the_gaps_of_a_complement_are_its_modes(layout, bound):
 @given(spread_layouts)
 def test_the_steps_of_an_inverse_are_its_modes(layout):
     for inverse in (right_inverse, left_inverse):
-        told = explain(inverse, layout)
-        if told.refusal is None:
-            assert coalesce(of(found(told))) == coalesce(inverse(layout)) == told.result
+        worked = explain(inverse, layout)
+        if worked.refusal is None:
+            assert coalesce(of(found(worked))) == coalesce(inverse(layout)) == worked.result
 
 
 @given(layouts(), spread_layouts)
 def test_a_divide_is_explained_or_rejected(a, tile):
-    told = explain(logical_divide, a, tile)
-    assert told.result is not None or told.lines[-1] == f"refused: {told.refusal.message}"
-    if told.result is not None:
-        assert values(told.result[0]) == values(composition(a, tile))
+    worked = explain(logical_divide, a, tile)
+    assert worked.result is not None or worked.lines[-1] == f"refused: {worked.refusal.message}"
+    if worked.result is not None:
+        assert values(worked.result[0]) == values(composition(a, tile))

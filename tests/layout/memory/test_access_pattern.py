@@ -157,14 +157,16 @@ def test_colliding_lanes_are_named():
 def test_sectors_and_lines_are_those_of_a_count_byte_by_byte(given_access):
     layout, bits, vector = given_access
     found = coalescing(layout, bits, vector)
-    wanted = [
+    lane_bytes = [
         {byte for address in lanes for byte in range(address, address + vector)}
         for lanes in lane_by_lane(layout, bits, vector)
     ]
     for counted, unit in ((found.sectors, 32), (found.lines, 128), (found.bytes, 1)):
-        assert counted.ravel().tolist() == [len({b // unit for b in bytes_}) for bytes_ in wanted]
-    assert found.ideal == sum(-(-len(bytes_) // 32) for bytes_ in wanted)
-    assert all(min(bytes_) % found.alignment == 0 for bytes_ in wanted)
+        assert counted.ravel().tolist() == [
+            len({b // unit for b in bytes_}) for bytes_ in lane_bytes
+        ]
+    assert found.ideal == sum(-(-len(bytes_) // 32) for bytes_ in lane_bytes)
+    assert all(min(bytes_) % found.alignment == 0 for bytes_ in lane_bytes)
     held = found.lanes()
     assert len(held) == found.sectors[0, 0] and set().union(*held.values()) == set(
         range(min(32, layout.size(0)))

@@ -49,8 +49,8 @@ def test_layouts_are_the_fragments(atom):
         each = columns // (fragment.columns if name not in "cd" else columns)
         values = size(atom.layout(name)[1]) // each  # without the copies of scales
         kept = found.reshape((len(threads), values, each))
-        wanted = (row + rows * each * column)[:, :values, None] + rows * np.arange(each)
-        assert np.array_equal(kept, wanted), name
+        expected = (row + rows * each * column)[:, :values, None] + rows * np.arange(each)
+        assert np.array_equal(kept, expected), name
 
 
 def test_every_instruction_has_an_atom():

@@ -99,8 +99,8 @@ def test_a_descriptor_addresses_each_element_of_a_layout(case, rows_of_128):
         for j in range(whole.size(1) // k):
             made = make_descriptor(tile_at(tiles, (i, j)), type_, major, base)
             assert MatrixDescriptor.parse(made.bits) == made
-            wanted = where[i * m : i * m + m, j * k : j * k + k]
-            assert np.array_equal(made.addresses(bits, m, k, major), wanted)
+            expected = where[i * m : i * m + m, j * k : j * k + k]
+            assert np.array_equal(made.addresses(bits, m, k, major), expected)
 
 
 class Place:
@@ -136,8 +136,8 @@ def test_a_tensor_of_descriptors_moves_their_start(major, swizzle, operand, atom
     for m, k, stage in np.ndindex(made.size(1), made.size(2), 2):
         rows, columns = 64 * (first + step * m), 16 * k
         read = MatrixDescriptor.parse(made[0, m, k, stage]).addresses(16, 64, 16, major)
-        wanted = where[rows : rows + 64, columns : columns + 16, stage]
-        assert np.array_equal(read, wanted)
+        expected = where[rows : rows + 64, columns : columns + 16, stage]
+        assert np.array_equal(read, expected)
 
 
 @st.composite

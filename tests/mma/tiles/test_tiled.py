@@ -121,8 +121,8 @@ def test_threads_hold_the_elements_of_the_fragment(case, data):
             for j in range(size(part.layout[2])):
                 place = one((v, value))
                 row, column = place % rows + rows * (r + down * i), place // rows
-                wanted = tensor.layout((row, column + columns * (c + on * j)))
-                assert part.engine.at + part.layout((value, i, j)) == wanted
+                expected = tensor.layout((row, column + columns * (c + on * j)))
+                assert part.engine.at + part.layout((value, i, j)) == expected
 
 
 @examples(40)
@@ -164,9 +164,9 @@ def test_a_coordinate_tensor_has_the_coordinates_of_a_part():
     row, column = part[1, 1, 2]
     for thread in range(128):
         here = HALF.thr_slice(thread).partition_C(make_identity_tensor((64, 64)))
-        wanted = here[1, 1, 2]
-        assert (evaluate(row, t=thread), evaluate(column, t=thread)) == wanted
-        assert wanted == (thread % 32 // 4 + thread // 32 % 2 * 16 + 32, _column(thread))
+        expected = here[1, 1, 2]
+        assert (evaluate(row, t=thread), evaluate(column, t=thread)) == expected
+        assert expected == (thread % 32 // 4 + thread // 32 % 2 * 16 + 32, _column(thread))
 
 
 def _column(thread):
@@ -178,11 +178,11 @@ def test_strides_may_be_dynamic():
     for thread in range(0, 128, 9):
         one = HALF.thr_slice(thread)
         part = one.partition_A(Tensor(Place(), tensor))
-        wanted = one.partition_A(Tensor(Place(), known))
-        assert part.shape == wanted.shape
+        expected = one.partition_A(Tensor(Place(), known))
+        assert part.shape == expected.shape
         for i in range(part.size()):
             at = add(part.engine.at, part.layout(i))
-            assert evaluate(at, ld=40) == wanted.engine.at + wanted.layout(i)
+            assert evaluate(at, ld=40) == expected.engine.at + expected.layout(i)
 
 
 SPARSE = MmaAtom("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")

@@ -81,8 +81,8 @@ def held(part):
     return [part.layout, part.engine.at]
 
 
-def check(found, wanted):
-    assert [printed(x) for x in found] == [printed(x) for x in wanted]
+def check(found, expected):
+    assert [printed(x) for x in found] == [printed(x) for x in expected]
 
 
 def tiled_mma(opcode, source, atoms, permutations):
@@ -107,20 +107,20 @@ def tiled(copy):
 
 @of_kind("atom", "sparse", "scaled")
 def test_mma_atoms_are_cutes(kind, row):
-    opcode, source, *wanted = row
+    opcode, source, *expected = row
     atom = MmaAtom(opcode, source)
     plain = [atom.thr_id, atom.shape_mnk, atom.layout_A, atom.layout_B, atom.layout_C]
     if kind == "scaled":
-        check([atom.layout_SFA, atom.layout_SFB], wanted)
+        check([atom.layout_SFA, atom.layout_SFB], expected)
     else:
-        check([*plain, atom.layout_E] if kind == "sparse" else plain, wanted)
+        check([*plain, atom.layout_E] if kind == "sparse" else plain, expected)
 
 
 @of_kind("moved")
 def test_copy_atoms_are_cutes(kind, row):
-    op, bits, *wanted = row
+    op, bits, *expected = row
     atom = copy_atom(op, bits)
-    check([atom.layout_src, atom.layout_dst, atom.layout_ref], wanted)
+    check([atom.layout_src, atom.layout_dst, atom.layout_ref], expected)
 
 
 @of_kind("mma")
@@ -134,12 +134,12 @@ def test_tiled_mmas_are_cutes(kind, row):
 
 @of_kind("parts")
 def test_partitions_are_cutes(kind, row):
-    one, (thr, a, b, c), wanted = tiled_mma(*row[:4]), row[4:8], row[8:]
+    one, (thr, a, b, c), expected = tiled_mma(*row[:4]), row[4:8], row[8:]
     thread = one.thr_slice(int(thr))
     a, b, c = map(counted, (a, b, c))
     every = [one.thrfrg_A(a.layout), one.thrfrg_B(b.layout), one.thrfrg_C(c.layout)]
     parts = [thread.partition_A(a), thread.partition_B(b), thread.partition_C(c)]
-    check([*every, *(x for part in parts for x in held(part))], wanted)
+    check([*every, *(x for part in parts for x in held(part))], expected)
     shapes = [one.partition_shape_A(a.shape), one.partition_shape_B(b.shape)]
     shapes.append(one.partition_shape_C(c.shape))
     assert [product_each(shape) for shape in shapes] == [product_each(x.shape) for x in parts]
@@ -175,13 +175,13 @@ def test_copies_of_tiled_mmas_are_cutes(kind, row):
 @of_kind("cotiled", "again")
 def test_other_tilings_are_cutes(kind, row):
     if kind == "cotiled":
-        tv, data, *wanted = row
+        tv, data, *expected = row
         atom = copy_atom("copy 32", 32)
-        return check(tiled(mma.make_cotiled_copy(atom, layout(tv), layout(data))), wanted)
-    side, op, thr_layout, val_layout, *wanted = row
+        return check(tiled(mma.make_cotiled_copy(atom, layout(tv), layout(data))), expected)
+    side, op, thr_layout, val_layout, *expected = row
     first = mma.make_tiled_copy(copy_atom(op, 16), layout(thr_layout), layout(val_layout))
     again = getattr(mma, f"make_tiled_copy_{side}")(copy_atom("copy 16", 16), first)
-    check(tiled(again), wanted)
+    check(tiled(again), expected)
 
 
 # --- shared memory ---
@@ -196,7 +196,7 @@ def inner(x):
 
 @of_kind("shared")
 def test_layouts_and_descriptors_are_cutes(kind, row):
-    bits, major, swizzle, shape, order, *wanted = row
+    bits, major, swizzle, shape, order, *expected = row
     type_, swizzle = TYPES[int(bits)], int(swizzle)
     atom = mma.make_smem_layout_atom(type_, major, swizzle)
     whole = mma.make_smem_layout(type_, major, int_tuple(shape), swizzle, int_tuple(order))
@@ -204,13 +204,13 @@ def test_layouts_and_descriptors_are_cutes(kind, row):
     made = mma.make_descriptor(tile, type_, major)
     assert made.start == made.base_offset == 0
     fields = [made.leading, made.stride, made.bits >> 62]
-    check([inner(atom), inner(whole), *map(str, fields)], wanted)
+    check([inner(atom), inner(whole), *map(str, fields)], expected)
 
 
 @of_kind("descriptors")
 def test_descriptors_step_as_cutes(kind, row):
-    major, swizzle, *wanted = row
+    major, swizzle, *expected = row
     whole = mma.make_smem_layout("f16", major, (128, 64, 2), int(swizzle))
     one = TiledMma(MmaAtom("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16")).thr_slice(0)
     parts = one.partition_A(whole), one.partition_B(whole)
-    check([mma.make_descriptor_tensor(part, "f16", major).layout for part in parts], wanted)
+    check([mma.make_descriptor_tensor(part, "f16", major).layout for part in parts], expected)

@@ -20,12 +20,12 @@ from tilewright import mma, ptx
 from tilewright.ptx.isa.lookup import find
 from tilewright.ptx.rules.checker import candidates
 
-kept = cache(partial(Verdicts.load, MATRICES))
+load_verdicts = cache(partial(Verdicts.load, MATRICES))
 
 
 @cache
 def legal() -> frozenset[str]:
-    return frozenset(kept().legal)
+    return frozenset(load_verdicts().legal)
 
 
 def ours(text: str) -> Spans:
@@ -90,21 +90,24 @@ def why(d: Difference) -> str:
 
 
 def differences(numbers: Iterable[int]) -> Iterator[Difference]:
-    return verdicts.differences(kept(), ours, numbers)
+    return verdicts.differences(load_verdicts(), ours, numbers)
 
 
 # --- the tests --------------------------------------------------------------------------------
 
 
 def test_every_row_was_judged():
-    judged = {*kept().legal, *(text.partition(" ")[0] for text in forms_convert.candidates())}
+    judged = {
+        *load_verdicts().legal,
+        *(text.partition(" ")[0] for text in forms_convert.candidates()),
+    }
     rows = {r.opcode for r in mma.catalogue()}
     assert not rows - judged, "judge them: tests/support/ptx_forms/forms_make.py"
 
 
 def test_legal_forms_and_a_fifth_of_the_others_are_as_ptxas_has_them():
-    told = kept()
-    numbers = dict.fromkeys([*range(len(told.legal)), *range(0, len(told.index), 5)])
+    recorded = load_verdicts()
+    numbers = dict.fromkeys([*range(len(recorded.legal)), *range(0, len(recorded.index), 5)])
     assert not [str(d) for d in differences(numbers) if not why(d)]
 
 
@@ -112,17 +115,17 @@ def test_legal_forms_and_a_fifth_of_the_others_are_as_ptxas_has_them():
 @pytest.mark.timeout(600)
 def test_all_cases_are_as_ptxas_has_them():
     """And each reason to differ is one still."""
-    found = {why(d) or str(d) for d in differences(range(len(kept().index)))}
+    found = {why(d) or str(d) for d in differences(range(len(load_verdicts().index)))}
     assert found == set(KNOWN)
 
 
 @pytest.mark.parametrize("target", MATRICES.targets)
 def test_the_checker_takes_whole_lines(target):
     """Operands too: what ptxas assembled passes ``ptx.check`` in the last version that had it."""
-    told, at = kept(), MATRICES.targets.index(target)
+    recorded, at = load_verdicts(), MATRICES.targets.index(target)
     by_version: dict[int, list[str]] = {}
-    for opcode, i in zip(told.legal, told.index, strict=False):
-        if (last := int(told.rows[i][at][1])) and find(opcode):
+    for opcode, i in zip(recorded.legal, recorded.index, strict=False):
+        if (last := int(recorded.rows[i][at][1])) and find(opcode):
             by_version.setdefault(last - 1, []).append(line(opcode))
     assert by_version
     for last, lines in by_version.items():

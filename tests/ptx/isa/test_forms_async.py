@@ -31,7 +31,7 @@ from tilewright.target import parse_version
 CHUNK = 5000
 HEAD = f".version 9.0\n.target sm_100a\n.address_size 64\n.entry k() {{ {DECLARATIONS}\n"
 
-kept = cache(partial(Verdicts.load, ASYNC))
+load_verdicts = cache(partial(Verdicts.load, ASYNC))
 
 
 def parsed(lines: list[str]) -> tuple[list[Instruction], SymbolTable]:
@@ -66,13 +66,13 @@ def ours(i: Instruction, names: SymbolTable) -> Spans:
 
 def differences(numbers: Iterable[int]) -> Iterator[Difference]:
     """Where we and ptxas differ among the cases of these numbers."""
-    told, cases, rows = kept(), kept().cases(), kept().spans()
+    recorded, cases, rows = load_verdicts(), load_verdicts().cases(), load_verdicts().spans()
     chosen = list(numbers)
     for start in range(0, len(chosen), CHUNK):
         some = chosen[start : start + CHUNK]
         instructions, names = parsed([cases[n] for n in some])
         for n, i in zip(some, instructions, strict=True):
-            mine, theirs = ours(i, names), rows[told.index[n]]
+            mine, theirs = ours(i, names), rows[recorded.index[n]]
             if mine != theirs:
                 yield Difference(ASYNC, cases[n], theirs, mine)
 
@@ -143,13 +143,15 @@ def why(d: Difference) -> str:
 
 
 def test_every_row_was_judged():
-    assert not asynchronous() - {*kept().legal}, "judge them: tests/support/ptx_forms/forms_make.py"
+    assert not asynchronous() - {*load_verdicts().legal}, (
+        "judge them: tests/support/ptx_forms/forms_make.py"
+    )
 
 
 def test_legal_forms_and_a_tenth_of_the_others_are_as_ptxas_has_them():
-    told = kept()
-    numbers = range(0, len(told.index), 10)
-    legal = [n for n, row in enumerate(told.index) if row][::3]
+    recorded = load_verdicts()
+    numbers = range(0, len(recorded.index), 10)
+    legal = [n for n, row in enumerate(recorded.index) if row][::3]
     assert not [str(d) for d in differences(dict.fromkeys([*legal, *numbers])) if not why(d)]
 
 
@@ -157,18 +159,18 @@ def test_legal_forms_and_a_tenth_of_the_others_are_as_ptxas_has_them():
 @pytest.mark.timeout(600)
 def test_all_cases_are_as_ptxas_has_them():
     """And each reason to differ is one still."""
-    found = {why(d) or str(d) for d in differences(range(len(kept().index)))}
+    found = {why(d) or str(d) for d in differences(range(len(load_verdicts().index)))}
     assert found == set(KNOWN)
 
 
 @pytest.mark.parametrize("target", ASYNC.targets)
 def test_the_checker_accepts_what_ptxas_accepts(target):
     """Whole modules: printed, parsed again, and without a problem in the last version."""
-    told, at, rows = kept(), ASYNC.targets.index(target), kept().spans()
+    recorded, at, rows = load_verdicts(), ASYNC.targets.index(target), load_verdicts().spans()
     last = parse_version(TOP.get(target, ASYNC.last))
-    wanted = [n for n, i in enumerate(told.index) if rows[i][at][1]][::7]
-    cases = told.cases()
-    good = [cases[n] for n in wanted if verdict(cases[n])[at][1]]
+    expected = [n for n, i in enumerate(recorded.index) if rows[i][at][1]][::7]
+    cases = recorded.cases()
+    good = [cases[n] for n in expected if verdict(cases[n])[at][1]]
     assert good
     head = f".version {last[0]}.{last[1]}\n.target {target}\n.address_size 64\n"
     module = ptx.parse(f"{head}.entry k() {{\n{DECLARATIONS}\n" + "\n".join(good) + "\nret;\n}\n")

@@ -47,10 +47,10 @@ def test_every_selector():
         a, b = words(first), words(first + 1)
         for base in range(first, first + 32 * 16, 32):
             c = np.arange(base, base + 32) | (words(base) << 16 & 0xFFFF0000)
-            wanted = [
+            expected = [
                 permuted("", *x) for x in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
             ]
-            assert run("prmt.b32", a, b, c) == wanted
+            assert run("prmt.b32", a, b, c) == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,5 +60,7 @@ def test_every_mode(mode, order):
     for seed in range(8):
         a, b, c = words(seed), words(seed + 100), words(seed + 200)
         c[:8] = [0, 1, 2, 3, 4, 5, 0xFFFFFFFE, 0x80000003]
-        wanted = [permuted(mode, *x) for x in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
-        assert run(order.format(mode), a, b, c) == wanted
+        expected = [
+            permuted(mode, *x) for x in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+        ]
+        assert run(order.format(mode), a, b, c) == expected

@@ -58,8 +58,8 @@ def test_every_form_with_any_marks(mnemonic: str) -> None:
     stream = Stream("video", mnemonic)
     for f in drawn(mnemonic):
         a, b, c = words = sample(stream, 32, 3)
-        wanted = [video(f, *map(int, lane)) for lane in zip(a, b, c, strict=True)]
-        assert ours(f, *words) == wanted, (f.opcode, f.chosen)
+        expected = [video(f, *map(int, lane)) for lane in zip(a, b, c, strict=True)]
+        assert ours(f, *words) == expected, (f.opcode, f.chosen)
 
 
 #: A form and its operands; the result by the manual, and what an H200 gives.

@@ -45,11 +45,11 @@ def lines(opcode: str) -> Iterator[str]:
 @every_row(("target", "version"), [("sm_75", "6.3"), ("sm_90a", "8.0"), ("sm_120a", "8.7")])
 def test_ptxas_agrees(target: str, version: str, opcode: str) -> None:
     head = f".version {version}\n.target {target}\n.address_size 64\n.entry k(){{ {DECLARATIONS}\n"
-    asked = [line for line in lines(opcode) if not LAX.match(line)]
-    refused = Judge(str(ptxas()), target, version).errors(asked)
+    candidates = [line for line in lines(opcode) if not LAX.match(line)]
+    refused = Judge(str(ptxas()), target, version).errors(candidates)
     ours: dict[int, PtxError] = {}
-    for error in problems(parse(head + "\n".join([*asked, "ret; }\n"]))):
+    for error in problems(parse(head + "\n".join([*candidates, "ret; }\n"]))):
         assert error.location is not None
         ours[error.location.line - head.count("\n") - 1] = error
-    for number, (line, theirs) in enumerate(zip(asked, refused, strict=True)):
+    for number, (line, theirs) in enumerate(zip(candidates, refused, strict=True)):
         assert (number in ours) == bool(theirs), (line, theirs, ours.get(number))

@@ -50,7 +50,7 @@ def fast_ops(given: list[Any]) -> FastArrayOps:
 
 
 @pytest.fixture
-def told() -> Iterator[list[Any]]:
+def notifications() -> Iterator[list[Any]]:
     heard.clear()
     with registered(
         replace(KIND, mark_written=lambda given: heard.extend(given), fast_ops=fast_ops)
@@ -58,17 +58,19 @@ def told() -> Iterator[list[Any]]:
         yield heard
 
 
-def test_libraries_are_notified_of_writes(told: list[Any]) -> None:
+def test_libraries_are_notified_of_writes(notifications: list[Any]) -> None:
     a, b, out = Resident.of(A), Resident.of(B), Resident.of(D * 0)
     for count in (1, 2, 3):  # the first call, and the short way
         tilewright.matmul(a, b, out=out, config=HOW["config"])
-        assert told == [out] * count and np.array_equal(out.numpy(), D)
+        assert notifications == [out] * count and np.array_equal(out.numpy(), D)
     x, y = Resident.of(np.zeros(32, np.float32)), Resident.of(np.zeros(32, np.float32))
     plus_one[1](x, y)
-    assert told[3:] == [y]
+    assert notifications[3:] == [y]
 
 
-def test_a_call_within_a_derivative_takes_the_slow_path(told: list[Any], monkeypatch: Any) -> None:
+def test_a_call_within_a_derivative_takes_the_slow_path(
+    notifications: list[Any], monkeypatch: Any
+) -> None:
     def view(array: Resident) -> ArrayView:
         if levels._current_level >= 0:
             raise ProblemError("a derivative would be lost")

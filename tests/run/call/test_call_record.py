@@ -38,7 +38,7 @@ REQUESTS = {
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache:
+def call_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache:
     """A cache of this test alone."""
     made = compile_cache.Cache(tmp_path)
     monkeypatch.setattr(prepared_call, "store", lambda: made)
@@ -53,7 +53,7 @@ def test_a_record_round_trips(request_: Request, gpu: str) -> None:
 
 
 def test_a_second_process_uses_the_record(
-    kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
+    call_cache: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = VmDevice()
     first = [prepared_call.PreparedCall(r, on).record for r in REQUESTS.values()]
@@ -70,13 +70,15 @@ def test_a_second_process_uses_the_record(
 
 
 def test_tuning_results_change_the_record(
-    kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call_cache: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned.sqlite"))
     before = tuning_paths.results_state()
     prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
-    entries = kept.info().entries
+    entries = call_cache.info().entries
     (tmp_path / "tuned.sqlite").write_bytes(b"")  # a database without results
     assert tuning_paths.results_state() != before
     prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
-    assert kept.info().entries == entries  # what was read was read before the change: not kept
+    assert (
+        call_cache.info().entries == entries
+    )  # what was read was read before the change: not kept

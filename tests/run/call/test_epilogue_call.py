@@ -57,16 +57,16 @@ def check_call(
     arrays = {n: np.asarray(x, None if np.ndim(x) else np.float32) for n, x in operands.items()}
     default = out_dtype or ("f32" if accumulator == "s32" else types[0])
     graph = function.trace(accumulator, tuple(inputs), (), default)
-    wanted = evaluate(graph, plain, arrays)
+    expected = evaluate(graph, plain, arrays)
     results = got if isinstance(got, dict) else {"d": got}
-    assert list(results) == list(wanted)
+    assert list(results) == list(expected)
     for name, x in results.items():
-        assert x.dtype == wanted[name].dtype
-        assert x.shape == wanted[name].shape
+        assert x.dtype == expected[name].dtype
+        assert x.shape == expected[name].shape
         if "sum" in name or "total" in name:  # kernels add up in another order
-            assert np.allclose(x, wanted[name], rtol=1e-5, atol=1e-3)
+            assert np.allclose(x, expected[name], rtol=1e-5, atol=1e-3)
             continue
-        bits, wanted_bits = (np.atleast_1d(v).view(np.uint8) for v in (x, wanted[name]))
+        bits, wanted_bits = (np.atleast_1d(v).view(np.uint8) for v in (x, expected[name]))
         same = bits == wanted_bits
         assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
 
@@ -198,8 +198,8 @@ def test_two_matrices_b_meet_in_the_epilogue(name: str) -> None:
         pair = tuple(map(np.asfortranarray, pair))
     got = tilewright.matmul(a, pair, epilogue=gated, s=2.0, device="vm", config=config)
     gate, up = (tilewright.matmul(a, b, out_dtype="f32", device="vm") for b in pair)
-    wanted = np.maximum(gate, 0) * up * np.float32(2)
-    assert np.array_equal(got, wanted.astype(np.float16))
+    expected = np.maximum(gate, 0) * up * np.float32(2)
+    assert np.array_equal(got, expected.astype(np.float16))
 
 
 def test_errors_of_two_matrices_b() -> None:
@@ -233,8 +233,8 @@ def test_a_plan_shows_and_runs_the_epilogue() -> None:
     assert "epilogue   %2 = add.f32(acc, bias[n])" in shown
     assert "amax = max over b, m, n of" in shown and "operands: bias f32 [n]" in shown
     got = plan.run(a, a, bias=bias)
-    wanted = tilewright.matmul(a, a, epilogue=reductions, bias=bias, device="vm")
-    assert all(np.array_equal(got[name], wanted[name]) for name in wanted)
+    expected = tilewright.matmul(a, a, epilogue=reductions, bias=bias, device="vm")
+    assert all(np.array_equal(got[name], expected[name]) for name in expected)
     with pytest.raises(ProblemError, match="takes two arrays"):
         tilewright.plan(64, 64, 64, epilogue=reductions)
 

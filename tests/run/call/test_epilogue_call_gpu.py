@@ -51,10 +51,10 @@ def check_same(
     )
     named = [x if isinstance(x, dict) else {"d": x} for x in (here, again, there)]
     assert list(named[0]) == list(named[2])
-    for name, wanted in named[2].items():
+    for name, expected in named[2].items():
         for got in named[:2]:
-            assert got[name].dtype == wanted.dtype and got[name].shape == wanted.shape
-            bits, wanted_bits = (np.atleast_1d(x).view(np.uint8) for x in (got[name], wanted))
+            assert got[name].dtype == expected.dtype and got[name].shape == expected.shape
+            bits, wanted_bits = (np.atleast_1d(x).view(np.uint8) for x in (got[name], expected))
             same = bits == wanted_bits
             assert same.all(), f"{name}: {(~same).sum()} bytes, {np.argwhere(~same)[:4].tolist()}"
 
@@ -178,6 +178,6 @@ def test_a_captured_call_reads_operands_at_each_replay() -> None:
         out.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-        wanted = factor * (a.double() @ a.double()) + offset
-        assert torch.equal(out.double(), wanted)
-        assert float(result["amax"]) == float(wanted.abs().max())
+        expected = factor * (a.double() @ a.double()) + offset
+        assert torch.equal(out.double(), expected)
+        assert float(result["amax"]) == float(expected.abs().max())

@@ -61,14 +61,14 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-def check_function(function: Any, operands: dict[str, Any], wanted: float) -> None:
+def check_function(function: Any, operands: dict[str, Any], expected: float) -> None:
     got = tilewright.matmul(A, A, epilogue=function, device="vm", **operands)
     assert got.dtype == np.float16
-    assert np.array_equal(got, np.full((16, 16), wanted))
+    assert np.array_equal(got, np.full((16, 16), expected))
 
 
 def test_callables_of_every_kind() -> None:
-    names = "function", "operands", "wanted"
+    names = "function", "operands", "expected"
     check_rows(
         ((name, dict(zip(names, row, strict=True))) for name, row in FUNCTIONS.items()),
         check_function,

@@ -31,24 +31,24 @@ def wide(x: Any) -> Any:
     return x.astype(np.float64)
 
 
-def close(got: Any, wanted: Any) -> bool:
-    return bool(np.allclose(wide(got), wanted, rtol=2e-3, atol=1e-3))
+def close(got: Any, expected: Any) -> bool:
+    return bool(np.allclose(wide(got), expected, rtol=2e-3, atol=1e-3))
 
 
 @pytest.mark.parametrize("lead", [(70,), (2, 35), ()])
 def test_bias_activation_and_residual(lead: tuple[int, ...]) -> None:
     x, w, bias, residual = random(*lead, 64), random(48, 64), random(48), random(*lead, 48)
     y = tilewright.linear(x, w, bias, activation="gelu_tanh", residual=residual, device="vm")
-    wanted = gelu(wide(x) @ wide(w).T + wide(bias)) + wide(residual)
+    expected = gelu(wide(x) @ wide(w).T + wide(bias)) + wide(residual)
     assert y.shape == (*lead, 48) and y.dtype == np.float16
-    assert close(y, wanted)
+    assert close(y, expected)
 
 
 def test_swiglu_of_two_weights_or_of_halves_of_one() -> None:
     x, w = random(70, 64), random(2 * 40, 64)
     y = tilewright.linear(x, w[40:], gate=w[:40], activation="silu", device="vm")
-    wanted = silu(wide(x) @ wide(w[:40]).T) * (wide(x) @ wide(w[40:]).T)
-    assert close(y, wanted)
+    expected = silu(wide(x) @ wide(w[:40]).T) * (wide(x) @ wide(w[40:]).T)
+    assert close(y, expected)
     apart = tilewright.linear(
         x, w[40:].copy(), gate=w[:40].copy(), activation=tilewright.silu, device="vm"
     )

@@ -118,14 +118,14 @@ def test_invalid_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         serialized_kernel.load(path)
 
 
-def whole(head: Any, rest: bytes = b"") -> bytes:
+def file_bytes(head: Any, rest: bytes = b"") -> bytes:
     """A file whose checksum is right, whatever it says."""
     line = head if isinstance(head, bytes) else json.dumps(head).encode()
     body = line + b"\n" + rest
     return serialized_kernel._MAGIC + hashlib.sha256(body).digest() + body
 
 
-def said(*entries: Any, version: Any = __version__) -> dict[str, Any]:
+def header(*entries: Any, version: Any = __version__) -> dict[str, Any]:
     return {"version": version, "kernels": list(entries)}
 
 
@@ -138,17 +138,17 @@ BAD_HEADS = {
     "nothing in it": ({}, b""),
     "no kernels": ({"version": __version__}, b""),
     "kernels that are none": ({"version": __version__, "kernels": 3}, b""),
-    "a version that is none": (said(version=[1]), b""),
-    "an entry of two": (said(["sm_90a", "k"]), GOOD),
-    "an entry that is a number": (said(5), GOOD),
-    "a name that is a list": (said(["sm_90a", [1], len(GOOD)]), GOOD),
-    "a negative size": (said(["sm_90a", "k", -1]), GOOD),
-    "a size that is true": (said(["sm_90a", "k", True]), GOOD),
-    "a size beyond the end": (said(["sm_90a", "k", len(GOOD) + 1]), GOOD),
-    "bytes of no entry": (said(), GOOD),
-    "a kernel that is cut": (said(["sm_90a", "k", 3]), GOOD[:3]),
-    "a kernel without a name": (said(["a", "k", 8]), b"\x02\0\0\0[]\0\0"),
-    "a kernel with another": (said(["a", "k", 9]), b"\x05\0\0\0[1,2]"),
+    "a version that is none": (header(version=[1]), b""),
+    "an entry of two": (header(["sm_90a", "k"]), GOOD),
+    "an entry that is a number": (header(5), GOOD),
+    "a name that is a list": (header(["sm_90a", [1], len(GOOD)]), GOOD),
+    "a negative size": (header(["sm_90a", "k", -1]), GOOD),
+    "a size that is true": (header(["sm_90a", "k", True]), GOOD),
+    "a size beyond the end": (header(["sm_90a", "k", len(GOOD) + 1]), GOOD),
+    "bytes of no entry": (header(), GOOD),
+    "a kernel that is cut": (header(["sm_90a", "k", 3]), GOOD[:3]),
+    "a kernel without a name": (header(["a", "k", 8]), b"\x02\0\0\0[]\0\0"),
+    "a kernel with another": (header(["a", "k", 9]), b"\x05\0\0\0[1,2]"),
     "nested without end": (b"[" * 100_000, b""),
 }
 
@@ -156,11 +156,11 @@ BAD_HEADS = {
 @pytest.mark.parametrize(("head", "rest"), BAD_HEADS.values(), ids=BAD_HEADS)
 def test_an_invalid_header_with_a_valid_checksum(head: Any, rest: bytes, tmp_path: Path) -> None:
     file = tmp_path / "kernels"
-    file.write_bytes(whole(head, rest))
+    file.write_bytes(file_bytes(head, rest))
     with pytest.raises(DeviceError, match="has an invalid header"):
         serialized_kernel.load(file)
     assert not serialized_kernel._loaded
-    file.write_bytes(whole(said(["sm_90a", "k", len(GOOD)]), GOOD))
+    file.write_bytes(file_bytes(header(["sm_90a", "k", len(GOOD)]), GOOD))
     assert serialized_kernel.read(file)["sm_90a", "k"].pack() == GOOD
 
 

@@ -131,8 +131,8 @@ class Compiler:
 
 def main() -> None:
     include, cuda = [*sys.argv[1:], "/usr/local/cuda/include"][:2]
-    asked = cases()
-    chunks = [asked[i : i + CHUNK] for i in range(0, len(asked), CHUNK)]
+    all_cases = cases()
+    chunks = [all_cases[i : i + CHUNK] for i in range(0, len(all_cases), CHUNK)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         compiler = Compiler([include, cuda, f"{cuda}/cccl"], Path(folder))
         results = list(pool.map(compiler.answers, range(len(chunks)), chunks))

@@ -345,8 +345,8 @@ def answers(number: int, chunk: list[str], includes: list[str], folder: Path) ->
 
 def main() -> None:
     include, cuda = [*sys.argv[1:], "/usr/local/cuda/include"][:2]
-    asked = cases()
-    chunks = [asked[i : i + CHUNK] for i in range(0, len(asked), CHUNK)]
+    all_cases = cases()
+    chunks = [all_cases[i : i + CHUNK] for i in range(0, len(all_cases), CHUNK)]
     includes = [include, cuda, f"{cuda}/cccl"]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         made = pool.map(lambda job: answers(*job, includes, Path(folder)), list(enumerate(chunks)))

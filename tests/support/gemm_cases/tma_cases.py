@@ -26,7 +26,7 @@ from tilewright.target import DEFAULT_DEVICE
 DIGESTS = Path(__file__).parents[2] / "data" / "tma_sm_90a.json"
 SORTS = ("normal", "spread", "special")
 
-FEW = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
+SMALL_H200 = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
 HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
 
 
@@ -40,7 +40,7 @@ def layouts(
 
 ODD = (150, 200, 170)  # multiples of no tile
 
-ASKED: dict[str, tuple[str, GemmCase]] = {
+GEMM_CASES: dict[str, tuple[str, GemmCase]] = {
     "one warpgroup": ("tma:64x64x64:1:3", GemmCase(ODD, HALF, layouts("tntt"))),
     "two": ("tma:128x64x64:2:3", GemmCase(ODD, BF16, layouts("tttt", pad=8), -0.5, 2.0)),
     "three": ("tma:192x64x64:3:2", GemmCase(ODD, ("f16", "f16", "f32"), layouts("nntt"))),
@@ -146,32 +146,35 @@ ASKED: dict[str, tuple[str, GemmCase]] = {
 }
 
 
-def few(sms: int) -> ExecutionDevice:
+def gpu_with_sms(sms: int) -> ExecutionDevice:
     """The GPU, limited to this number of its SMs."""
-    made: Any = copy(device("cuda"))
-    made.target = replace(made.target, sms=sms)
-    return made  # type: ignore[no-any-return]
+    limited: Any = copy(device("cuda"))
+    limited.target = replace(limited.target, sms=sms)
+    return limited  # type: ignore[no-any-return]
 
 
 def digest(name: str, sort: str, on: ExecutionDevice) -> str:
     """SHA-256 of D of one sort of numbers as the device computes it."""
-    config, gemm_case = ASKED[name]
+    config, gemm_case = GEMM_CASES[name]
     rng, (m, n, k) = np.random.default_rng(0), gemm_case.sizes
-    given = gemm_case.numbers(rng)
+    operands = gemm_case.numbers(rng)
     if gemm_case.types[2] != "s32":
         shapes = zip(((m, k), (k, n), (m, n)), gemm_case.types, strict=True)
-        given = [matrix(rng, *shape, type_, sort) for shape, type_ in shapes]
+        operands = [matrix(rng, *shape, type_, sort) for shape, type_ in shapes]
     a, b, c = (
         lie.place(x, rng)[1].view(x.dtype)
-        for lie, x in zip(gemm_case.layouts, given, strict=False)  # D's is the fourth
+        for lie, x in zip(gemm_case.layouts, operands, strict=False)  # D's is the fourth
     )
-    made = tilewright.matmul(
+    limited = tilewright.matmul(
         a, b, c=c, alpha=gemm_case.alpha, beta=gemm_case.beta, out_dtype=gemm_case.types[2],
         precision="tf32", fast_accum=gemm_case.fast, config=config, device=on,
     )  # fmt: skip
-    return hashlib.sha256(np.ascontiguousarray(made).tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(limited).tobytes()).hexdigest()
 
 
 if __name__ == "__main__":
-    kept = {name: {sort: digest(name, sort, few(FEW.sms)) for sort in SORTS} for name in ASKED}
-    sys.stdout.write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    digests = {
+        name: {sort: digest(name, sort, gpu_with_sms(SMALL_H200.sms)) for sort in SORTS}
+        for name in GEMM_CASES
+    }
+    sys.stdout.write(json.dumps(digests, indent=1, ensure_ascii=False) + "\n")

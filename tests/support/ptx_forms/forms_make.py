@@ -53,7 +53,7 @@ class Judge:
 
     def errors(self, lines: Sequence[str]) -> list[list[str]]:
         """What the front end says of each line; a line that crashes ptxas: ["crash"]."""
-        said: dict[str, list[str]] = {}
+        found_errors: dict[str, list[str]] = {}
         tame = [text for text in lines if text not in CRASHED]
         waiting = [tame[i : i + CHUNK] for i in range(0, len(tame), CHUNK)]
         waiting += [[text] for text in lines if text in CRASHED]
@@ -61,15 +61,15 @@ class Judge:
             part = waiting.pop()
             found, whole = self._front(part)
             if whole or (len(part) == 1 and found):
-                said |= {text: found.get(i, []) for i, text in enumerate(part)}
+                found_errors |= {text: found.get(i, []) for i, text in enumerate(part)}
             elif len(part) == 1:
                 found, whole = self._front(part)  # again: ptxas may have died of something else
-                said[part[0]] = found.get(0, []) if whole else ["crash"]
+                found_errors[part[0]] = found.get(0, []) if whole else ["crash"]
                 CRASHED.update(part[: not whole])
             else:  # most often it crashed on the last line that it named
                 at = max(found, default=len(part) // 2)
                 waiting += filter(None, (part[at + 1 :], part[at : at + 1], part[:at]))
-        return [said[text] for text in lines]
+        return [found_errors[text] for text in lines]
 
     def _front(self, lines: Sequence[str]) -> tuple[dict[int, list[str]], bool]:
         """The errors of each line, by its number, and whether ptxas came to the end."""
@@ -144,13 +144,13 @@ def spans(
         asked = [i for i in among if end or target == "sm_90a" or lines[i][:5] != "wgmma"]
         some = [lines[i] for i in asked]
         errors = by_version[version].errors(some)
-        accepted |= {i for i, said in zip(asked, errors, strict=True) if not said}
+        accepted |= {i for i, found_errors in zip(asked, errors, strict=True) if not found_errors}
         _hidden(by_version[version], some, errors)
     tame = sorted(i for i in accepted if lines[i] not in CRASHED)
     taken: dict[int, list[int]] = {i: [] for i in tame}
     for version, judge in by_version.items():
-        for i, said in zip(tame, judge.errors([lines[i] for i in tame]), strict=True):
-            if not said:
+        for i, found_errors in zip(tame, judge.errors([lines[i] for i in tame]), strict=True):
+            if not found_errors:
                 taken[i].append(VERSIONS.index(version))
     return dict(_whole(lines, taken, by_version))
 
@@ -177,12 +177,12 @@ def _whole(
 def _hidden(judge: Judge, lines: Sequence[str], errors: Sequence[list[str]]) -> None:
     """Print what only our choice of operands made illegal."""
     odd = {
-        text.split()[0]: text for text, said in zip(lines, errors, strict=True)
-        if said and all(map(ABOUT_OPERANDS.search, said))
+        text.split()[0]: text for text, found_errors in zip(lines, errors, strict=True)
+        if found_errors and all(map(ABOUT_OPERANDS.search, found_errors))
     }  # fmt: skip
     tries = [f"{opcode} {given};" for opcode in odd for given in others(odd[opcode])]
-    for text, said in zip(tries, judge.errors(tries), strict=True):
-        if not said and all(judge.assembles([text])):
+    for text, found_errors in zip(tries, judge.errors(tries), strict=True):
+        if not found_errors and all(judge.assembles([text])):
             say("legal with other operands:", judge.target, judge.version, text)
 
 

@@ -51,9 +51,9 @@ class Family:
     def never(self) -> Spans:
         return ((0, 0),) * len(self.targets)
 
-    def spans(self, wanted: Iterable[Requirement], until: str = "") -> Spans:
+    def spans(self, required: Iterable[Requirement], until: str = "") -> Spans:
         """For each target the versions in which something with these needs may be used."""
-        return _spans(self.targets, self.last, tuple(wanted), until)
+        return _spans(self.targets, self.last, tuple(required), until)
 
     def described(self, spans: Spans) -> str:
         """``sm_80 7.0–9.5, …``"""
@@ -64,7 +64,7 @@ class Family:
 
 @lru_cache(maxsize=None)
 def _spans(
-    targets: tuple[str, ...], last: str, wanted: tuple[Requirement, ...], until: str
+    targets: tuple[str, ...], last: str, required: tuple[Requirement, ...], until: str
 ) -> Spans:
     made = []
     for name in targets:
@@ -73,7 +73,7 @@ def _spans(
         found = [
             i for i, v in enumerate(map(parse_version, VERSIONS))
             if FIRST_VERSION[name] <= v <= top
-            and not obstacle("it", wanted, v, target)
+            and not obstacle("it", required, v, target)
             and not (until and v >= parse_version(until))
         ]  # fmt: skip
         made.append((found[0], found[-1] + 1) if found else (0, 0))
@@ -110,9 +110,11 @@ class Verdicts:
 
     @staticmethod
     def load(family: Family) -> Verdicts:
-        with np.load(family.path) as kept:
-            legal = tuple(bytes(kept["legal"]).decode().split("\n"))
-            return Verdicts(family, legal, kept["index"], kept["spans"], str(kept["digest"]))
+        with np.load(family.path) as archive:
+            legal = tuple(bytes(archive["legal"]).decode().split("\n"))
+            return Verdicts(
+                family, legal, archive["index"], archive["spans"], str(archive["digest"])
+            )
 
     def spans(self) -> list[Spans]:
         """The distinct rows; ``index`` says which is a case's."""
@@ -147,11 +149,11 @@ class Difference:
 
 
 def differences(
-    told: Verdicts, ours: Callable[[str], Spans], numbers: Iterable[int]
+    recorded: Verdicts, ours: Callable[[str], Spans], numbers: Iterable[int]
 ) -> Iterator[Difference]:
     """Where we and ptxas differ among the cases of these numbers."""
-    cases, rows = told.cases(), told.spans()
+    cases, rows = recorded.cases(), recorded.spans()
     for number in numbers:
-        theirs, mine = rows[told.index[number]], ours(cases[number])
+        theirs, mine = rows[recorded.index[number]], ours(cases[number])
         if mine != theirs:
-            yield Difference(told.family, cases[number], theirs, mine)
+            yield Difference(recorded.family, cases[number], theirs, mine)

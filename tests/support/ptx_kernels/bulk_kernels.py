@@ -74,7 +74,7 @@ def operands(op: str, type_: str, count: int = 0, seed: int = 0) -> list[np.ndar
 
 def same(made: np.ndarray, expected: np.ndarray, *given: np.ndarray) -> None:
     """The same bits, or AssertionError with where they differ and what was ``given`` there."""
-    assert not (said := difference(made, expected, *given)), said
+    assert not (differing := difference(made, expected, *given)), differing
 
 
 def difference(made: np.ndarray, expected: np.ndarray, *given: np.ndarray, most: int = 20) -> str:

@@ -105,8 +105,8 @@ def cases(arch: str) -> list[Case]:
     return made
 
 
-def batches(arch: str, wanted=lambda move: True):
-    found = [case for case in cases(arch) if wanted(case.move)]
+def batches(arch: str, selected=lambda move: True):
+    found = [case for case in cases(arch) if selected(case.move)]
     return [found[i : i + BATCH] for i in range(0, len(found), BATCH)]
 
 

@@ -192,9 +192,9 @@ def run(count: int, seed: int) -> int:
 
 def check(count: int, seed: int) -> int:
     wrong = 0
-    for said, text in fuzz(count, seed):
+    for failure, text in fuzz(count, seed):
         wrong += 1
-        sys.stdout.write(f"{said}\n{text!r}\n\n")
+        sys.stdout.write(f"{failure}\n{text!r}\n\n")
     return wrong
 
 

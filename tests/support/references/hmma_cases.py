@@ -42,10 +42,10 @@ class Case(NamedTuple):
 
     def wrong(self, d: np.ndarray) -> str:
         """What differs from the case in D of its tiles; empty if nothing does."""
-        found, wanted = d[..., 0, 0].flat[0], encode(self.instruction.d, self.d)
-        if found == wanted:
+        found, expected = d[..., 0, 0].flat[0], encode(self.instruction.d, self.d)
+        if found == expected:
             return ""
-        return f"{self.opcode} on {self.arch}: {found:#x}, not {wanted:#x}, for {self[2:]}"
+        return f"{self.opcode} on {self.arch}: {found:#x}, not {expected:#x}, for {self[2:]}"
 
 
 def quad(d: str, c: str) -> str:

@@ -36,13 +36,13 @@ MMA = make_tiled_mma(HALF, (2, 2, 1), (32, 32, 16))
 COPY = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((32, 4), (4, 1)), Layout((1, 8)))
 
 
-def way(smem: Any, load: Any) -> OperandPath:
+def operand_path(smem: Any, load: Any) -> OperandPath:
     return OperandPath(Layout((128, 32), (4096, 1)), COPY, smem, load(LOAD, MMA))
 
 
 def stage(smem: Any = None) -> Stage:
     smem = smem or make_smem_layout("f16", "K", (128, 32))
-    return Stage(MMA, way(smem, make_tiled_copy_A), way(smem, make_tiled_copy_B))
+    return Stage(MMA, operand_path(smem, make_tiled_copy_A), operand_path(smem, make_tiled_copy_B))
 
 
 def cells(step: PageStep) -> dict[int, tuple[str, ...]]:
@@ -255,7 +255,7 @@ def test_a_notebook_shows_pages() -> None:
             "same two-dimensional tile",
         ),
         (
-            lambda: Stage(MMA, way(Layout((128, 32)), make_tiled_copy_A),
+            lambda: Stage(MMA, operand_path(Layout((128, 32)), make_tiled_copy_A),
                           OperandPath(Layout((128, 64)), COPY, Layout((128, 64)))),
             "must have the same K",
         ),

@@ -22,16 +22,16 @@ X = np.arange(256, dtype=np.uint32)
 
 def run(body: str, warps: int = 2, cluster: int = 1) -> None:
     """Run compiled and stepped; both must report the same."""
-    text, said = simt.kernel(f"{START} {body}", TOP), []
+    text, raised = simt.kernel(f"{START} {body}", TOP), []
     for on_step in (None, lambda step: None):
         machine, shape = Machine(checked=True), {"grid": cluster, "cluster": cluster}
         try:
             simt.launch(machine, text, [X, X], block=32 * warps, on_step=on_step, **shape)
         except VmFault as error:
-            said.append(error)
-    if said:
-        assert len(said) == 2 and str(said[0]) == str(said[1])
-        raise said[0]
+            raised.append(error)
+    if raised:
+        assert len(raised) == 2 and str(raised[0]) == str(raised[1])
+        raise raised[0]
 
 
 # --- a law ----------------------------------------------------------------------------------------

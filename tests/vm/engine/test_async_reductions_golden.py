@@ -10,14 +10,14 @@ from rows import every_row
 
 pytestmark = pytest.mark.vm
 
-KEPT = read()
+GOLDEN = read()
 
 
 def test_every_case_has_golden_bits() -> None:
-    assert list(KEPT) == CASES
+    assert list(GOLDEN) == CASES
 
 
 @every_row("case", CASES, ids=str, parts=3)
 def test_bits_equal_those_of_an_h200(case) -> None:
-    said = mismatch(case, left(case, simt.both), KEPT[case])
-    assert not said, said
+    difference = mismatch(case, left(case, simt.both), GOLDEN[case])
+    assert not difference, difference

@@ -133,9 +133,9 @@ def test_the_gpu_prints_what_the_virtual_machine_prints(script: str) -> None:
 
 def test_a_failed_assertion_is_an_error_with_a_name() -> None:
     there, here = run(ASSERTS, "cuda"), run(ASSERTS, "vm")
-    said = "asserts: block: [0,0,0], thread: [40,0,0] Assertion `i is below 40` failed."
+    message = "asserts: block: [0,0,0], thread: [40,0,0] Assertion `i is below 40` failed."
     assert "CudaError CUDA_ERROR_ASSERT" in there.stdout, there.stdout + there.stderr
     assert "a kernel's assertion failed" in there.stdout
-    assert said in there.stderr
+    assert message in there.stderr
     assert "before 40" in there.stdout
-    assert "VmFault assertion" in here.stdout and said in here.stdout
+    assert "VmFault assertion" in here.stdout and message in here.stdout

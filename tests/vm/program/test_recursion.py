@@ -104,8 +104,8 @@ def test_each_activation_has_local_memory_and_structures_are_passed():
     got = both(kernel(body, top), [zeros(40)] * 4, block=40)
     n = LANES % 6
     sums = [sum(t + i for i in range(k + 1)) for t, k in zip(LANES, n, strict=True)]
-    for found, wanted in zip(got, (LANES, 5 + n * (n + 1) // 2, sums, 7), strict=True):
-        np.testing.assert_array_equal(found, np.broadcast_to(wanted, 40))
+    for found, expected in zip(got, (LANES, 5 + n * (n + 1) // 2, sums, 7), strict=True):
+        np.testing.assert_array_equal(found, np.broadcast_to(expected, 40))
 
 
 def test_alloca_and_stackrestore():

@@ -87,11 +87,11 @@ def _size(row: DType, code: int) -> Fraction:
     return (mantissa + hidden) * Fraction(2) ** (max(field, 1) - row.bias - row.mantissa)
 
 
-def agree(fmt: str, got: np.ndarray, wanted: list, rnd: str, zeros: list[int]) -> None:
+def agree(fmt: str, got: np.ndarray, expected: list, rnd: str, zeros: list[int]) -> None:
     """Each lane's bits are its number rounded; ``zeros`` are the signs of exact zeros."""
     row = dtype(fmt)
     assert got.dtype == row.storage
-    for bits, want, zero in zip(map(int, got), wanted, zeros, strict=True):
+    for bits, want, zero in zip(map(int, got), expected, zeros, strict=True):
         if isinstance(want, Fraction) and want:
             assert is_rounded(row, want, bits, rnd), (hex(bits), want)
         elif isinstance(want, Fraction):
@@ -161,8 +161,8 @@ def test_fma_rounds_once(fmt: str, rnd: str, seed: int) -> None:
     a, b, c = (lanes(fmt, rng) for _ in range(3))
     c[:8] = M.fmul(fmt, a, b, "rz")[:8] ^ dtype(fmt).storage.type(1 << (dtype(fmt).bits - 1))
     zeros = [sign_of_sum((s ^ t, u), rnd) for s, t, u in signs(fmt, a, b, c)]
-    wanted = [plus(multiply(x, y), z) for x, y, z in read(fmt, a, b, c)]
-    agree(fmt, M.fma(fmt, a, b, c, rnd), wanted, rnd, zeros)
+    expected = [plus(multiply(x, y), z) for x, y, z in read(fmt, a, b, c)]
+    agree(fmt, M.fma(fmt, a, b, c, rnd), expected, rnd, zeros)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -274,8 +274,8 @@ def test_from_integers(fmt: str, rnd: str, seed: int, width: int, sign: bool) ->
     raw = [int.from_bytes(rng.bytes(width // 8)) >> int(rng.integers(width)) for _ in range(LANES)]
     a = M.trunc(np.array([*raw[:-3], 0, 2**width - 1, 1 << width - 1], np.uint64), width)
     ints = [int(x) - (int(x) >> width - 1 << width) * sign for x in a]
-    wanted = [Fraction(x) for x in ints]
-    agree(fmt, M.i2f(a, sign, fmt, rnd), wanted, rnd, [0] * LANES)
+    expected = [Fraction(x) for x in ints]
+    agree(fmt, M.i2f(a, sign, fmt, rnd), expected, rnd, [0] * LANES)
 
 
 @few

@@ -1,5 +1,5 @@
-/* Modules, kernels and variables, as nvcc's host code registers them, and launches. Registering
-   only notes; a module goes to the virtual machine when something of it is first used. */
+/* Modules, kernels and variables, as nvcc's host code registers them, and launches. Registration
+   only stores pointers; a module is sent to the virtual machine when one of its symbols is used. */
 
 #include "shim.h"
 
@@ -8,10 +8,10 @@
 #include <string.h>
 
 struct variable {
-  const void *host; /* what stands for it */
+  const void *host; /* the host symbol that identifies it */
   const char *name;
   struct module *module;
-  void **pointer; /* of a managed one: where host code finds its address */
+  void **pointer; /* of a managed variable: where host code reads its address */
   struct variable *next;
 };
 
@@ -41,15 +41,15 @@ static size_t size_of(const void *image) {
   return h.header + h.size;
 }
 
-/* All images as one text of bytes; the virtual machine takes them apart again. */
+/* Sends all images as one byte string, which the virtual machine splits. */
 static status send_module(struct module *m) {
   size_t size = 0;
   for (const void **i = m->images; *i; i++) size += size_of(*i);
   char *all = malloc(size + 1), *at = all;
   if (!all) return OUT_OF_MEMORY;
   for (const void **i = m->images; *i; i++) at = (char *)memcpy(at, *i, size_of(*i)) + size_of(*i);
-  status s = ask(MODULE, 0, 0, all, size);
-  if (!s) memcpy(&m->id, answered(0), sizeof m->id);
+  status s = call_server(MODULE, 0, 0, all, size);
+  if (!s) memcpy(&m->id, server_reply(0), sizeof m->id);
   free(all);
   return s;
 }
@@ -63,9 +63,9 @@ status load(struct module *m) {
 
 API void **__cudaRegisterFatBinary(void *wrapper) {
   struct { int magic, version; const void *data; const void **linked; } *w = wrapper;
-  const void **one = calloc(2, sizeof *one);
-  if (one) *one = w->data;
-  return (void **)new_module(w->version == LINKED ? w->linked : one);
+  const void **query_lock = calloc(2, sizeof *query_lock);
+  if (query_lock) *query_lock = w->data;
+  return (void **)new_module(w->version == LINKED ? w->linked : query_lock);
 }
 
 API void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
@@ -93,35 +93,35 @@ API void __cudaRegisterFunction(void **module, const char *host, char *device, c
 
 static status ask_named(enum request what, struct module *m, const char *name) {
   status s = load(m);
-  return s ? s : ask(what, &m->id, sizeof m->id, name, strlen(name));
+  return s ? s : call_server(what, &m->id, sizeof m->id, name, strlen(name));
 }
 
-static status ask_about(struct function *f) {
+static status query_function(struct function *f) {
   status s = ask_named(FUNCTION, f->module, f->name);
   if (s) return s;
-  const char *said = answered(0);
-  memcpy(&f->is, said, sizeof f->is);
-  size_t size = f->is.count * sizeof *f->parameters;
+  const char *reply = server_reply(0);
+  memcpy(&f->info, reply, sizeof f->info);
+  size_t size = f->info.count * sizeof *f->parameters;
   f->parameters = malloc(size + 1);
   if (!f->parameters) return OUT_OF_MEMORY;
-  memcpy(f->parameters, said + sizeof f->is, size);
-  if (f->dynamic == ~0u) f->dynamic = MAX_SHARED > f->is.shared ? MAX_SHARED - f->is.shared : 0;
+  memcpy(f->parameters, reply + sizeof f->info, size);
+  if (f->dynamic == ~0u) f->dynamic = MAX_SHARED > f->info.shared ? MAX_SHARED - f->info.shared : 0;
   f->ready = 1;
   return SUCCESS;
 }
 
 status resolve(struct function *f) {
-  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&one);
-  status s = f->ready ? SUCCESS : ask_about(f);
-  pthread_mutex_unlock(&one);
+  static pthread_mutex_t query_lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&query_lock);
+  status s = f->ready ? SUCCESS : query_function(f);
+  pthread_mutex_unlock(&query_lock);
   return s;
 }
 
 status find_function(const void *host, struct function **out) {
   struct function *f = functions;
   while (f && f->host != host && f != host) f = f->next;
-  if (!host) f = 0; /* those of the driver's modules have no stub */
+  if (!host) f = 0; /* functions of the driver API have no stub */
   *out = f;
   return f ? resolve(f) : INVALID_FUNCTION;
 }
@@ -129,12 +129,12 @@ status find_function(const void *host, struct function **out) {
 status set_function(struct function *f, int attribute, int value) {
   enum { DYNAMIC = 8, WIDTH = 11, DEPTH = 13 };
   if (attribute == DYNAMIC) {
-    if (value < 0 || (uint32_t)value > f->is.max_dynamic) return INVALID_VALUE;
+    if (value < 0 || (uint32_t)value > f->info.max_dynamic) return INVALID_VALUE;
     f->dynamic = value;
   } else if (attribute >= WIDTH && attribute <= DEPTH) {
     f->cluster[attribute - WIDTH] = value;
   }
-  return SUCCESS; /* the others choose among ways that are one here */
+  return SUCCESS; /* the other attributes have no effect here */
 }
 
 /* --- variables --- */
@@ -164,7 +164,7 @@ status variable_in(struct module *m, const char *name, void **address, size_t *s
   status s = ask_named(VARIABLE, m, name);
   if (s) return s;
   uint64_t found[2];
-  memcpy(found, answered(0), sizeof found);
+  memcpy(found, server_reply(0), sizeof found);
   if (address) *address = (void *)found[0];
   if (size) *size = found[1];
   return SUCCESS;
@@ -191,7 +191,7 @@ status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster,
   char own[MAX_PARAMETERS] = {0};
   if (!packed) {
     packed_size = 0;
-    for (uint32_t i = 0; i < f->is.count; i++) {
+    for (uint32_t i = 0; i < f->info.count; i++) {
       struct parameter p = f->parameters[i];
       if (p.offset + p.size > sizeof own || !arguments) return INVALID_VALUE;
       memcpy(own + p.offset, arguments[i], p.size);
@@ -200,14 +200,14 @@ status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster,
     packed = own;
   }
   if (shared > f->dynamic) {
-    say("kernel %s may have %u bytes of dynamic shared memory, not %u (more is for who asks by "
-        "cudaFuncSetAttribute)", f->name, f->dynamic, shared);
+    print_error("kernel %s can have %u bytes of dynamic shared memory, got %u; "
+                "cudaFuncSetAttribute raises the limit", f->name, f->dynamic, shared);
     return INVALID_VALUE;
   }
   const uint32_t *c = any(cluster) ? cluster : f->cluster;
-  struct launch l = {f->is.id, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
+  struct launch l = {f->info.id, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
                      {c[0], c[1], c[2]}, shared};
-  return ask(LAUNCH, &l, sizeof l, packed, packed_size);
+  return call_server(LAUNCH, &l, sizeof l, packed, packed_size);
 }
 
 API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, stream_t stream) {
@@ -217,7 +217,7 @@ API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, s
 }
 
 API status __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
-  if (!depth) return done(52); /* cudaErrorMissingConfiguration */
+  if (!depth) return set_last_error(52); /* cudaErrorMissingConfiguration */
   struct configuration c = configurations[--depth];
   *grid = c.grid, *block = c.block, *shared = c.shared, *(stream_t *)stream = c.stream;
   return SUCCESS;
@@ -228,7 +228,7 @@ API status cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **argu
   struct function *f;
   status s = find_function(host, &f);
   (void)stream;
-  return done(s ? s : start(f, grid, block, 0, shared, arguments, 0, 0));
+  return set_last_error(s ? s : start(f, grid, block, 0, shared, arguments, 0, 0));
 }
 PTSZ(cudaLaunchKernel);
 ALIAS(__cudaLaunchKernel, cudaLaunchKernel);
@@ -236,7 +236,7 @@ ALIAS(__cudaLaunchKernel_ptsz, cudaLaunchKernel);
 ALIAS(cudaLaunchCooperativeKernel, cudaLaunchKernel);
 PTSZ(cudaLaunchCooperativeKernel);
 
-struct attribute { int id, pad; union { dim3 dim; int value; char bytes[64]; } is; };
+struct attribute { int id, pad; union { dim3 dim; int value; char bytes[64]; } val; };
 
 struct extended {
   dim3 grid, block;
@@ -250,11 +250,11 @@ API status cudaLaunchKernelExC(const struct extended *how, const void *host, voi
   enum { CLUSTER = 4 };
   uint32_t cluster[3] = {0};
   for (unsigned i = 0; i < how->count; i++)
-    if (how->attributes[i].id == CLUSTER) memcpy(cluster, &how->attributes[i].is, sizeof cluster);
+    if (how->attributes[i].id == CLUSTER) memcpy(cluster, &how->attributes[i].val, sizeof cluster);
   struct function *f;
   status s = find_function(host, &f);
   if (!s) s = start(f, how->grid, how->block, cluster, how->shared, arguments, 0, 0);
-  return done(s);
+  return set_last_error(s);
 }
 PTSZ(cudaLaunchKernelExC);
 
@@ -262,15 +262,15 @@ API status __cudaGetKernel(void **out, const void *host) {
   struct function *f = functions;
   while (f && f->host != host) f = f->next;
   *out = f;
-  return f ? SUCCESS : done(INVALID_FUNCTION);
+  return f ? SUCCESS : set_last_error(INVALID_FUNCTION);
 }
 ALIAS(cudaGetKernel, __cudaGetKernel);
 
 API status cudaGetFuncBySymbol(void **out, const void *host) {
-  return done(find_function(host, (struct function **)out));
+  return set_last_error(find_function(host, (struct function **)out));
 }
 
-/* --- what is known of a kernel --- */
+/* --- attributes of a kernel --- */
 
 struct function_attributes {
   size_t shared, constant, local;
@@ -281,10 +281,10 @@ struct function_attributes {
 API status cudaFuncGetAttributes(struct function_attributes *out, const void *host) {
   struct function *f;
   status s = find_function(host, &f);
-  if (s) return done(s);
+  if (s) return set_last_error(s);
   *out = (struct function_attributes){
-      .shared = f->is.shared, .constant = f->is.constant, .local = f->is.local,
-      .max_threads = f->is.max_threads, .ptx = f->is.ptx, .binary = f->is.binary,
+      .shared = f->info.shared, .constant = f->info.constant, .local = f->info.local,
+      .max_threads = f->info.max_threads, .ptx = f->info.ptx, .binary = f->info.binary,
       .dynamic = f->dynamic, .carveout = -1};
   return SUCCESS;
 }
@@ -292,25 +292,25 @@ API status cudaFuncGetAttributes(struct function_attributes *out, const void *ho
 API status cudaFuncSetAttribute(const void *host, int attribute, int value) {
   struct function *f;
   status s = find_function(host, &f);
-  return done(s ? s : set_function(f, attribute, value));
+  return set_last_error(s ? s : set_function(f, attribute, value));
 }
 
 API status cudaKernelSetAttributeForDevice(void *f, int attribute, int value, int device) {
-  return device ? done(INVALID_DEVICE) : cudaFuncSetAttribute(f, attribute, value);
+  return device ? set_last_error(INVALID_DEVICE) : cudaFuncSetAttribute(f, attribute, value);
 }
 
 API status cudaFuncGetName(const char **name, const void *host) {
   struct function *f;
   status s = find_function(host, &f);
   if (!s) *name = f->name;
-  return done(s);
+  return set_last_error(s);
 }
 
 API status cudaFuncGetParamInfo(const void *host, size_t index, size_t *offset, size_t *size) {
   struct function *f;
   status s = find_function(host, &f);
-  if (!s && index >= f->is.count) s = INVALID_VALUE;
-  if (s) return done(s);
+  if (!s && index >= f->info.count) s = INVALID_VALUE;
+  if (s) return set_last_error(s);
   *offset = f->parameters[index].offset;
   if (size) *size = f->parameters[index].size;
   return SUCCESS;
@@ -319,16 +319,16 @@ API status cudaFuncGetParamInfo(const void *host, size_t index, size_t *offset, 
 API status cudaFuncSetCacheConfig(const void *host, int config) {
   struct function *f;
   (void)config;
-  return done(find_function(host, &f));
+  return set_last_error(find_function(host, &f));
 }
 ALIAS(cudaFuncSetSharedMemConfig, cudaFuncSetCacheConfig);
 
-/* What is resident together: CTAs on an SM, or with `cluster` clusters on the GPU. */
+/* Resident CTAs per SM, or with `cluster` resident clusters on the GPU. */
 status occupancy(struct function *f, int threads, size_t shared, const uint32_t *cluster,
                  int *count) {
-  uint32_t asked[6] = {f->is.id, threads, shared, 0, 0, 0};
-  if (cluster) memcpy(asked + 3, cluster, 3 * sizeof *cluster);
-  return ask_for(OCCUPANCY, asked, sizeof asked, count, sizeof *count);
+  uint32_t query[6] = {f->info.id, threads, shared, 0, 0, 0};
+  if (cluster) memcpy(query + 3, cluster, 3 * sizeof *cluster);
+  return query_server(OCCUPANCY, query, sizeof query, count, sizeof *count);
 }
 
 API status cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *host,
@@ -337,7 +337,7 @@ API status cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, co
   struct function *f;
   status s = find_function(host, &f);
   (void)flags;
-  return done(s ? s : occupancy(f, threads, shared, 0, count));
+  return set_last_error(s ? s : occupancy(f, threads, shared, 0, count));
 }
 
 API status cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *host, int threads,
@@ -352,9 +352,9 @@ API status cudaOccupancyMaxActiveClusters(int *count, const void *host,
   status s = find_function(host, &f);
   uint32_t cluster[3] = {1, 1, 1};
   for (unsigned i = 0; i < how->count; i++)
-    if (how->attributes[i].id == CLUSTER) memcpy(cluster, &how->attributes[i].is, sizeof cluster);
+    if (how->attributes[i].id == CLUSTER) memcpy(cluster, &how->attributes[i].val, sizeof cluster);
   int threads = how->block.x * how->block.y * how->block.z;
-  return done(s ? s : occupancy(f, threads, how->shared, cluster, count));
+  return set_last_error(s ? s : occupancy(f, threads, how->shared, cluster, count));
 }
 
 API status cudaOccupancyMaxPotentialClusterSize(int *size, const void *host,
@@ -363,13 +363,13 @@ API status cudaOccupancyMaxPotentialClusterSize(int *size, const void *host,
   status s = find_function(host, &f);
   (void)how;
   if (!s) *size = device_of()->attributes[120] ? 8 : 1; /* cudaDevAttrClusterLaunch */
-  return done(s);
+  return set_last_error(s);
 }
 
 API status cudaGetSymbolAddress(void **address, const void *host) {
-  return done(find_variable(host, address, 0));
+  return set_last_error(find_variable(host, address, 0));
 }
 
 API status cudaGetSymbolSize(size_t *size, const void *host) {
-  return done(find_variable(host, 0, size));
+  return set_last_error(find_variable(host, 0, size));
 }

@@ -1,5 +1,4 @@
-/* The driver's API over the same few things: one device, one context, modules of PTX or
-   fatbinaries. */
+/* The driver API: one device, one context, modules of PTX or fatbinaries. */
 
 #include "shim.h"
 
@@ -85,12 +84,12 @@ API status cuDeviceCanAccessPeer(int *can, int device, int peer) {
 
 API status cuMemGetInfo_v2(size_t *available, size_t *total) {
   size_t both[2];
-  status s = ask_for(MEMORY, 0, 0, both, sizeof both);
+  status s = query_server(MEMORY, 0, 0, both, sizeof both);
   if (!s) *available = both[0], *total = both[1];
   return s;
 }
 
-/* --- contexts: there is one, and it is always current --- */
+/* --- contexts: there is one, which is always current --- */
 
 API status cuDevicePrimaryCtxRetain(void **out, int device) {
   *out = &context;
@@ -127,7 +126,7 @@ API status cuCtxCreate_v4(void **out, void *parameters, unsigned flags, int devi
 }
 
 API status cuCtxGetCurrent(void **out) {
-  if (out) *out = &context; /* who pops it need not want it */
+  if (out) *out = &context; /* the caller may pass NULL */
   return SUCCESS;
 }
 ALIAS(cuCtxPopCurrent_v2, cuCtxGetCurrent);
@@ -170,7 +169,7 @@ API status cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 /* --- modules --- */
 
-/* Sent at once: the image is the caller's, who may free it. */
+/* Sent immediately, because the caller may free the image. */
 API status cuModuleLoadData(struct module **out, const void *image) {
   const void **one = calloc(2, sizeof *one);
   if (!one) return OUT_OF_MEMORY;
@@ -239,8 +238,8 @@ API status cuModuleGetLoadingMode(int *mode) {
 /* --- kernels --- */
 
 API status cuFuncGetAttribute(int *out, int attribute, struct function *f) {
-  int values[] = {f->is.max_threads, f->is.shared, f->is.constant, f->is.local, 0,
-                  f->is.ptx, f->is.binary, 0, f->dynamic, -1};
+  int values[] = {f->info.max_threads, f->info.shared, f->info.constant, f->info.local, 0,
+                  f->info.ptx, f->info.binary, 0, f->dynamic, -1};
   if (attribute < 0 || attribute >= (int)(sizeof values / sizeof *values)) return INVALID_VALUE;
   *out = values[attribute];
   return SUCCESS;
@@ -259,7 +258,7 @@ API status cuFuncSetCacheConfig(struct function *f, int config) {
   return SUCCESS;
 }
 
-/* `extra`: 1, the packed parameters, 2, their size, 0 (CU_LAUNCH_PARAM_…). */
+/* `extra` (CU_LAUNCH_PARAM_…): 1, pointer to the packed parameters, 2, pointer to their size, 0. */
 static status launch(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster,
                      unsigned shared, void **arguments, void **extra) {
   const void *packed = 0;
@@ -325,12 +324,12 @@ API status cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, stru
   return occupancy(f, threads, shared, 0, count);
 }
 
-/* The block with which most threads are resident, the largest such; `shared_of` says what shared
-   memory a block takes. */
+/* The largest block size with the most resident threads. `shared_of` returns the dynamic shared
+   memory for a block size. */
 API status cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct function *f,
                                             size_t (*shared_of)(int), size_t shared, int limit) {
   enum { WARP = 32 };
-  int most = f->is.max_threads, best = 0, count;
+  int most = f->info.max_threads, best = 0, count;
   if (limit > 0 && limit < most) most = limit;
   for (int threads = most; threads > 0; threads = (threads - 1) / WARP * WARP) {
     status s = occupancy(f, threads, shared_of ? shared_of(threads) : shared, 0, &count);
@@ -445,7 +444,7 @@ API status cuPointerGetAttribute(void *out, int attribute, address_t address) {
          ORDINAL = 9 };
   uint64_t kind;
   if (!on_device((void *)address)) return INVALID_VALUE;
-  status s = ask_for(POINTER, &address, sizeof address, &kind, sizeof kind);
+  status s = query_server(POINTER, &address, sizeof address, &kind, sizeof kind);
   if (s) return s;
   void *handle = &context;
   uint32_t small = attribute == MEMORY_TYPE ? (kind == HOST ? 1 : 2)
@@ -525,9 +524,9 @@ API status cuEventElapsedTime(float *ms, stream_t from, stream_t to) {
 }
 ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime);
 
-/* --- tensor maps: the virtual machine makes them --- */
+/* --- tensor maps: encoded by the virtual machine --- */
 
-struct map { /* as guest.py unpacks it */
+struct map { /* as guest_process.py unpacks it */
   uint32_t type, rank;
   uint64_t address, dims[5], strides[5];
   uint32_t box[5], steps[5]; /* im2col: channels and pixels in `box` */
@@ -550,7 +549,7 @@ API status cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *addr
   struct map m = map_of(type, rank, address, dims, strides, steps);
   for (uint32_t i = 0; i < rank && i < 5; i++) m.box[i] = box[i];
   m.interleave = interleave, m.swizzle = swizzle, m.promotion = promotion, m.filling = filling;
-  return ask_for(TILED, &m, sizeof m, out, 128);
+  return query_server(TILED, &m, sizeof m, out, 128);
 }
 
 API status cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *address,
@@ -562,7 +561,7 @@ API status cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *add
   for (uint32_t i = 0; i + 2 < rank && i < 3; i++) m.lower[i] = lower[i], m.upper[i] = upper[i];
   m.box[0] = channels, m.box[1] = pixels;
   m.interleave = interleave, m.swizzle = swizzle, m.promotion = promotion, m.filling = filling;
-  return ask_for(IM2COL, &m, sizeof m, out, 128);
+  return query_server(IM2COL, &m, sizeof m, out, 128);
 }
 
 API status cuTensorMapReplaceAddress(void *map, void *address) {

@@ -1,6 +1,6 @@
-/* Memory: allocating asks, the rest happens here. Whatever lies between the addresses of device
-   memory is checked to be in one allocation before it is touched. Pinned host memory is device
-   memory too, so that a kernel may be given it. */
+/* Memory. The virtual machine allocates; copies and fills happen in this process. A range of device
+   addresses is checked to be in one allocation before it is accessed. Pinned host memory is device
+   memory too, so that kernels can access it. */
 
 #include "shim.h"
 
@@ -23,22 +23,22 @@ struct copy3d {
   int kind;
 };
 
-/* --- what the API does --- */
+/* --- operations --- */
 
 status allocate(void **out, size_t size, enum kind kind) {
-  uint64_t asked[2] = {size, kind};
+  uint64_t query[2] = {size, kind};
   if (!out) return INVALID_VALUE;
   *out = 0;
-  return size ? ask_for(ALLOCATE, asked, sizeof asked, out, sizeof *out) : SUCCESS;
+  return size ? query_server(ALLOCATE, query, sizeof query, out, sizeof *out) : SUCCESS;
 }
 
 status release(void *address) {
   status s = sync_all();
   if (s || !address) return s;
-  return ask(RELEASE, &address, sizeof address, 0, 0);
+  return call_server(RELEASE, &address, sizeof address, 0, 0);
 }
 
-/* The bytes that rows with a pitch span. */
+/* Bytes from the first to the last byte of rows with a pitch. */
 static size_t span(size_t pitch, size_t width, size_t rows) {
   return rows && width ? (rows - 1) * pitch + width : 0;
 }
@@ -46,17 +46,17 @@ static size_t span(size_t pitch, size_t width, size_t rows) {
 status copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
             size_t rows) {
   status s = sync_all();
-  if (!s) s = inside(to, span(to_pitch, width, rows));
-  if (!s) s = inside(from, span(from_pitch, width, rows));
+  if (!s) s = check_range(to, span(to_pitch, width, rows));
+  if (!s) s = check_range(from, span(from_pitch, width, rows));
   for (size_t i = 0; !s && i < rows; i++)
     memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
   return s;
 }
 
-/* `width` in elements of 1, 2 or 4 bytes. */
+/* `width` counts elements of 1, 2 or 4 bytes. */
 status fill(void *to, size_t pitch, unsigned value, int bytes, size_t width, size_t rows) {
   status s = sync_all();
-  if (!s) s = on_device(to) ? inside(to, span(pitch, width * bytes, rows)) : INVALID_VALUE;
+  if (!s) s = on_device(to) ? check_range(to, span(pitch, width * bytes, rows)) : INVALID_VALUE;
   for (size_t i = 0; !s && i < rows; i++) {
     char *row = (char *)to + i * pitch;
     if (bytes == 1) memset(row, value, width);
@@ -66,7 +66,7 @@ status fill(void *to, size_t pitch, unsigned value, int bytes, size_t width, siz
   return s;
 }
 
-/* Whether memory that is said to be the device's is. */
+/* Whether an address that the caller passed as a device address is one. */
 static status copy_as(int kind, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                       size_t width, size_t rows) {
   if (kind < HOST_TO_HOST || kind > ANY) return INVALID_DIRECTION;
@@ -82,21 +82,25 @@ static status copy_line(void *to, const void *from, size_t size) {
   return copy(to, 0, from, 0, size, 1);
 }
 
-/* --- allocating --- */
+/* --- allocation --- */
 
-API status cudaMalloc(void **out, size_t size) { return done(allocate(out, size, DEVICE)); }
+API status cudaMalloc(void **out, size_t size) {
+  return set_last_error(allocate(out, size, DEVICE));
+}
 
 API status cudaMallocManaged(void **out, size_t size, unsigned flags) {
   (void)flags;
-  return done(allocate(out, size, MANAGED));
+  return set_last_error(allocate(out, size, MANAGED));
 }
 
 API status cudaHostAlloc(void **out, size_t size, unsigned flags) {
   (void)flags;
-  return done(allocate(out, size, HOST));
+  return set_last_error(allocate(out, size, HOST));
 }
 
-API status cudaMallocHost(void **out, size_t size) { return done(allocate(out, size, HOST)); }
+API status cudaMallocHost(void **out, size_t size) {
+  return set_last_error(allocate(out, size, HOST));
+}
 
 API status cudaMallocAsync(void **out, size_t size, stream_t stream) {
   (void)stream;
@@ -120,9 +124,9 @@ API status cudaMalloc3D(struct pitched *out, struct extent e) {
   return cudaMallocPitch((void **)&out->at, &out->pitch, e.width, e.height * e.depth);
 }
 
-API status cudaFree(void *address) { return done(release(address)); }
+API status cudaFree(void *address) { return set_last_error(release(address)); }
 
-API status cudaFreeHost(void *address) { return done(release(address)); }
+API status cudaFreeHost(void *address) { return set_last_error(release(address)); }
 
 API status cudaFreeAsync(void *address, stream_t stream) {
   (void)stream;
@@ -132,12 +136,12 @@ PTSZ(cudaFreeAsync);
 
 API status cudaMemGetInfo(size_t *available, size_t *total) {
   size_t both[2];
-  status s = ask_for(MEMORY, 0, 0, both, sizeof both);
+  status s = query_server(MEMORY, 0, 0, both, sizeof both);
   if (!s) *available = both[0], *total = both[1];
-  return done(s);
+  return set_last_error(s);
 }
 
-/* Registered memory is copied from and to as any other; no kernel can be given it. */
+/* Registered memory can be copied like any host memory; kernels can't access it. */
 API status cudaHostRegister(void *address, size_t size, unsigned flags) {
   (void)address, (void)size, (void)flags;
   return SUCCESS;
@@ -150,7 +154,7 @@ API status cudaHostUnregister(void *address) {
 
 API status cudaHostGetDevicePointer(void **out, void *address, unsigned flags) {
   (void)flags;
-  if (!device_of()) return done(NO_DEVICE);
+  if (!device_of()) return set_last_error(NO_DEVICE);
   if (!on_device(address)) return refused("cudaHostGetDevicePointer of memory that is not CUDA's");
   *out = address;
   return SUCCESS;
@@ -163,25 +167,25 @@ API status cudaHostGetFlags(unsigned *flags, void *address) {
 }
 
 API status cudaPointerGetAttributes(void *out, const void *address) {
-  struct { int type, device; const void *on_device, *on_host; long reserved[8]; } said = {0};
+  struct { int type, device; const void *on_device, *on_host; long reserved[8]; } attributes = {0};
   uint64_t kind = 0;
-  if (!device_of()) return done(NO_DEVICE);
-  said.on_host = address;
+  if (!device_of()) return set_last_error(NO_DEVICE);
+  attributes.on_host = address;
   if (on_device(address)) {
-    status s = ask_for(POINTER, &address, sizeof address, &kind, sizeof kind);
-    if (s) return done(s);
-    said.on_device = address;
-    if (kind == DEVICE) said.on_host = 0;
+    status s = query_server(POINTER, &address, sizeof address, &kind, sizeof kind);
+    if (s) return set_last_error(s);
+    attributes.on_device = address;
+    if (kind == DEVICE) attributes.on_host = 0;
   }
-  said.type = kind;
-  memcpy(out, &said, sizeof said);
+  attributes.type = kind;
+  memcpy(out, &attributes, sizeof attributes);
   return SUCCESS;
 }
 
-/* --- copying --- */
+/* --- copies --- */
 
 API status cudaMemcpy(void *to, const void *from, size_t size, int kind) {
-  return done(copy_as(kind, to, 0, from, 0, size, 1));
+  return set_last_error(copy_as(kind, to, 0, from, 0, size, 1));
 }
 PTDS(cudaMemcpy);
 
@@ -192,7 +196,7 @@ API status cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, st
 PTSZ(cudaMemcpyAsync);
 
 API status cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t size) {
-  return to_device || from_device ? done(INVALID_DEVICE) : done(copy_line(to, from, size));
+  return set_last_error(to_device || from_device ? INVALID_DEVICE : copy_line(to, from, size));
 }
 
 API status cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
@@ -203,8 +207,8 @@ API status cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int fr
 
 API status cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                         size_t width, size_t height, int kind) {
-  if (width > to_pitch || width > from_pitch) return done(12); /* cudaErrorInvalidPitchValue */
-  return done(copy_as(kind, to, to_pitch, from, from_pitch, width, height));
+  if (width > to_pitch || width > from_pitch) return set_last_error(12); /* invalid pitch */
+  return set_last_error(copy_as(kind, to, to_pitch, from, from_pitch, width, height));
 }
 PTDS(cudaMemcpy2D);
 
@@ -225,7 +229,7 @@ API status cudaMemcpy3D(const struct copy3d *c) {
   for (size_t z = 0; !s && z < c->extent.depth; z++)
     s = copy_as(c->kind, plane(c->to, c->to_at, z), c->to.pitch, plane(c->from, c->from_at, z),
                 c->from.pitch, c->extent.width, c->extent.height);
-  return done(s);
+  return set_last_error(s);
 }
 PTDS(cudaMemcpy3D);
 
@@ -250,7 +254,7 @@ API status cudaMemcpyToSymbol(const void *host, const void *from, size_t size, s
   char *at;
   status s = symbol(host, size, offset, &at);
   (void)kind;
-  return done(s ? s : copy_line(at, from, size));
+  return set_last_error(s ? s : copy_line(at, from, size));
 }
 PTDS(cudaMemcpyToSymbol);
 
@@ -258,7 +262,7 @@ API status cudaMemcpyFromSymbol(void *to, const void *host, size_t size, size_t 
   char *at;
   status s = symbol(host, size, offset, &at);
   (void)kind;
-  return done(s ? s : copy_line(to, at, size));
+  return set_last_error(s ? s : copy_line(to, at, size));
 }
 PTDS(cudaMemcpyFromSymbol);
 
@@ -276,10 +280,10 @@ API status cudaMemcpyFromSymbolAsync(void *to, const void *host, size_t size, si
 }
 PTSZ(cudaMemcpyFromSymbolAsync);
 
-/* --- filling --- */
+/* --- fills --- */
 
 API status cudaMemset(void *to, int value, size_t size) {
-  return done(fill(to, 0, value, 1, size, 1));
+  return set_last_error(fill(to, 0, value, 1, size, 1));
 }
 PTDS(cudaMemset);
 
@@ -290,7 +294,7 @@ API status cudaMemsetAsync(void *to, int value, size_t size, stream_t stream) {
 PTSZ(cudaMemsetAsync);
 
 API status cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height) {
-  return done(fill(to, pitch, value, 1, width, height));
+  return set_last_error(fill(to, pitch, value, 1, width, height));
 }
 PTDS(cudaMemset2D);
 
@@ -305,7 +309,7 @@ API status cudaMemset3D(struct pitched to, int value, struct extent e) {
   status s = SUCCESS;
   for (size_t z = 0; !s && z < e.depth; z++)
     s = fill(plane(to, (struct position){0}, z), to.pitch, value, 1, e.width, e.height);
-  return done(s);
+  return set_last_error(s);
 }
 PTDS(cudaMemset3D);
 
@@ -318,7 +322,7 @@ PTSZ(cudaMemset3DAsync);
 /* --- advice --- */
 
 #define ADVICE(name) \
-  API status name(void) { return device_of() ? SUCCESS : done(NO_DEVICE); }
+  API status name(void) { return device_of() ? SUCCESS : set_last_error(NO_DEVICE); }
 ADVICE(cudaMemAdvise)
 ADVICE(cudaMemPrefetchAsync)
 PTSZ(cudaMemPrefetchAsync);

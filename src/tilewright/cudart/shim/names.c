@@ -1,4 +1,4 @@
-/* Names: of errors, and of what the driver has. */
+/* Names of errors and of driver functions. */
 
 #define _GNU_SOURCE
 #include "shim.h"
@@ -75,8 +75,8 @@ API status cuGetErrorString(status s, const char **text) {
   return SUCCESS;
 }
 
-/* A function of this library by its name without what says the version: the newest that is served,
-   for a program of this version of CUDA; else one that refuses. */
+/* A driver function by its name without a version suffix: the newest version that is implemented and
+   that the given version of CUDA has; else one that returns an error. */
 void *entry_point(const char *name, int version) {
   static const struct { const char *text; int since; } endings[] = {
       {"_v4", 12050}, {"_v3", 11040}, {"_v2", 0}, {"", 0}};

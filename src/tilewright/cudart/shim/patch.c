@@ -1,7 +1,7 @@
-/* Programs that have the CUDA runtime linked in. nvcc does so unless told `-cudart shared`, and
-   then no library can stand before it. But an executable that was not stripped names the runtime's
-   functions in its symbol table, so before the program's own code runs, each of them that is served
-   here becomes a jump to here. */
+/* Programs with a statically linked CUDA runtime, which is nvcc's default (without `-cudart shared`).
+   Preloading a library does not replace its functions. But an executable that is not stripped names
+   them in its symbol table. So before the program's own code runs, the first instructions of each
+   function that this library implements are overwritten by a jump into the library. */
 
 #define _GNU_SOURCE
 #include "shim.h"
@@ -17,13 +17,13 @@
 
 struct program { const char *file; size_t size; uintptr_t base; void *library; };
 
-/* Only a runtime of NVIDIA's own asks for these tables, so one runs that could not be patched. */
+/* Only NVIDIA's runtime requests these tables, so a runtime that could not be patched is running. */
 API status cuGetExportTable(const void **out, const void *id) {
   static int told;
   (void)id;
   if (!told++)
-    say("the CUDA runtime is linked into this program, and its symbols are stripped; do without -s "
-        "and strip, or link with nvcc -cudart shared");
+    print_error("the CUDA runtime is linked into this program, and its symbols are stripped; link "
+                "without -s and strip, or with nvcc -cudart shared");
   *out = 0;
   return NOT_SUPPORTED;
 }
@@ -69,7 +69,7 @@ static void patch(const struct program *p) {
 static int base_of(struct dl_phdr_info *info, size_t size, void *p) {
   (void)size;
   ((struct program *)p)->base = info->dlpi_addr;
-  return 1; /* the program comes first */
+  return 1; /* the program is the first object */
 }
 
 static void __attribute__((constructor)) patch_program(void) {

@@ -1,6 +1,6 @@
-/* Every function of the CUDA runtime (12 and 13) and of the driver. Weak: what another file here
-   defines takes its place, and the rest is refused by name. They lie in a section of their own, by
-   which `entry_point` knows them. */
+/* Every function of the CUDA runtime (12 and 13) and of the driver, as a weak symbol that reports an
+   unsupported function. A definition in another file replaces it. The weak functions are in a section
+   of their own, by which `entry_point` recognizes them. */
 
 #include "shim.h"
 

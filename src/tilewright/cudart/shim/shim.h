@@ -1,9 +1,9 @@
-/* What the files of the stand-in for the CUDA runtime and driver share.
+/* Declarations of the library that replaces the CUDA runtime and driver.
 
-   The library is loaded into an unmodified program and holds no machine: it asks the process that
-   owns the virtual machine (server.py) over a socket. Device memory is one file that both map, here
-   at the very addresses that kernels see; so copies are memcpy, and managed and pinned memory are
-   simply memory. Launches end before they return. */
+   The library is loaded into an unmodified program. It sends requests over a socket to the process
+   that owns the virtual machine (server.py). Device memory is a file that both processes map, here at
+   the addresses that kernels use; so copies are memcpy, and managed and pinned memory need no
+   migration. A launch returns after the kernel has ended. */
 
 #ifndef TILEWRIGHT_SHIM_H
 #define TILEWRIGHT_SHIM_H
@@ -23,12 +23,12 @@ enum { /* cudaError; CUresult where the two agree */
   NOT_FOUND = 500, NOT_READY = 600, NOT_REGISTERED = 713, NOT_SUPPORTED = 801, UNKNOWN = 999,
 };
 
-enum request { /* as in guest.py */
+enum request { /* as in guest_process.py */
   HELLO, MODULE, FUNCTION, VARIABLE, ALLOCATE, RELEASE, INSIDE, POINTER, MEMORY, LAUNCH, OCCUPANCY,
   TILED, IM2COL,
 };
 
-enum kind { HOST = 1, DEVICE = 2, MANAGED = 3 }; /* of memory: cudaMemoryType */
+enum kind { HOST = 1, DEVICE = 2, MANAGED = 3 }; /* kind of memory: cudaMemoryType */
 enum { ATTRIBUTES = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 32764 };
 
 typedef int status;
@@ -37,23 +37,23 @@ typedef struct { unsigned x, y, z; } dim3;
 
 /* link.c: the virtual machine's process. */
 
-struct device { /* what HELLO brings */
+struct device { /* the reply to HELLO */
   uint64_t base, size; /* of device memory */
   int32_t attributes[ATTRIBUTES]; /* by cudaDeviceAttr */
   unsigned char properties13[1008], properties12[1032]; /* cudaDeviceProp of CUDA 13 and 12 */
 };
 
-const struct device *device_of(void); /* NULL, with a message, where there is none */
-status ask(enum request what, const void *head, size_t head_size, const void *body,
+const struct device *device_of(void); /* prints a message and returns NULL if there is none */
+status call_server(enum request what, const void *head, size_t head_size, const void *body,
            size_t body_size);
-const void *answered(size_t *size); /* by this thread's last ask; up to its next one */
-status ask_for(enum request what, const void *head, size_t size, void *out, size_t out_size);
-status inside(const void *address, size_t size); /* whether it is all in one allocation */
+const void *server_reply(size_t *size); /* to this thread's last request, until its next one */
+status query_server(enum request what, const void *head, size_t size, void *out, size_t out_size);
+status check_range(const void *address, size_t size); /* whether the range is in one allocation */
 int on_device(const void *address);
-status sync_all(void); /* what kernels printed, and the first fault, which stays */
-status done(status s); /* keeps it for cudaGetLastError */
+status sync_all(void); /* prints output of kernels; returns the first fault, which is sticky */
+status set_last_error(status s); /* stores it for cudaGetLastError */
 status refused(const char *name);
-void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* code.c: modules, kernels, variables. */
 
@@ -68,13 +68,13 @@ struct module {
 struct parameter { uint32_t offset, size; };
 
 struct function {
-  const void *host; /* the stub that stands for it */
+  const void *host; /* the host stub that identifies it */
   const char *name;
   struct module *module;
   int ready;
-  struct { /* as FUNCTION brings it; the parameters follow */
+  struct { /* the reply to FUNCTION, which the parameters follow */
     uint32_t id, shared, local, max_threads, max_dynamic, constant, ptx, binary, count;
-  } is;
+  } info;
   struct parameter *parameters;
   uint32_t dynamic; /* cudaFuncAttributeMaxDynamicSharedMemorySize */
   uint32_t cluster[3];
@@ -88,7 +88,7 @@ struct launch {
 struct module *new_module(const void **images);
 struct function *function_of(struct module *m, const char *name, const void *host);
 status load(struct module *m);
-status resolve(struct function *f); /* so that `is` is known */
+status resolve(struct function *f); /* fills `info` */
 status find_function(const void *host, struct function **out); /* a stub or a handle */
 status find_variable(const void *host, void **address, size_t *size);
 status variable_in(struct module *m, const char *name, void **address, size_t *size);
@@ -115,7 +115,7 @@ status elapsed(float *ms, stream_t from, stream_t to);
 
 /* names.c */
 
-void *entry_point(const char *name, int version); /* of the driver, or NULL */
+void *entry_point(const char *name, int version); /* a function of the driver, or NULL */
 
 /* refused.c */
 

@@ -1,5 +1,5 @@
-/* Streams, events and the device. Whatever is put into a stream has happened when the call returns,
-   so a stream is its flags, and an event the time at which it was recorded. */
+/* Streams, events and the device. All work is complete when the call that submits it returns, so a
+   stream has only its flags, and an event only the time at which it was recorded. */
 
 #define _GNU_SOURCE
 #include "shim.h"
@@ -25,7 +25,7 @@ status new_stream(stream_t *out, int flags, int priority) {
   return SUCCESS;
 }
 
-/* The null stream and the two named by small numbers have no record. */
+/* The null stream, cudaStreamLegacy and cudaStreamPerThread have no structure. */
 static struct stream of(stream_t stream) {
   return (uintptr_t)stream < FIRST_OWN ? (struct stream){0, 0} : *(struct stream *)stream;
 }
@@ -51,24 +51,24 @@ status elapsed(float *ms, stream_t from, stream_t to) {
 
 /* --- streams --- */
 
-API status cudaStreamCreate(stream_t *out) { return done(new_stream(out, 0, 0)); }
+API status cudaStreamCreate(stream_t *out) { return set_last_error(new_stream(out, 0, 0)); }
 
 API status cudaStreamCreateWithFlags(stream_t *out, unsigned flags) {
-  return done(new_stream(out, flags, 0));
+  return set_last_error(new_stream(out, flags, 0));
 }
 
 API status cudaStreamCreateWithPriority(stream_t *out, unsigned flags, int priority) {
-  return done(new_stream(out, flags, priority));
+  return set_last_error(new_stream(out, flags, priority));
 }
 
 API status cudaStreamDestroy(stream_t stream) {
   if ((uintptr_t)stream >= FIRST_OWN) free(stream);
-  return done(sync_all());
+  return set_last_error(sync_all());
 }
 
 API status cudaStreamSynchronize(stream_t stream) {
   (void)stream;
-  return done(sync_all());
+  return set_last_error(sync_all());
 }
 PTSZ(cudaStreamSynchronize);
 ALIAS(cudaStreamQuery, cudaStreamSynchronize);
@@ -124,7 +124,7 @@ API status cudaLaunchHostFunc(stream_t stream, void (*call)(void *), void *data)
   (void)stream;
   status s = sync_all();
   if (!s) call(data);
-  return done(s);
+  return set_last_error(s);
 }
 PTSZ(cudaLaunchHostFunc);
 
@@ -136,11 +136,11 @@ PTSZ(cudaStreamSetAttribute);
 
 /* --- events --- */
 
-API status cudaEventCreate(stream_t *out) { return done(new_event(out)); }
+API status cudaEventCreate(stream_t *out) { return set_last_error(new_event(out)); }
 
 API status cudaEventCreateWithFlags(stream_t *out, unsigned flags) {
   (void)flags;
-  return done(new_event(out));
+  return set_last_error(new_event(out));
 }
 
 API status cudaEventDestroy(stream_t event) {
@@ -150,7 +150,7 @@ API status cudaEventDestroy(stream_t event) {
 
 API status cudaEventRecord(stream_t event, stream_t stream) {
   (void)stream;
-  return done(record(event));
+  return set_last_error(record(event));
 }
 PTSZ(cudaEventRecord);
 
@@ -162,27 +162,27 @@ PTSZ(cudaEventRecordWithFlags);
 
 API status cudaEventSynchronize(stream_t event) {
   (void)event;
-  return done(sync_all());
+  return set_last_error(sync_all());
 }
 ALIAS(cudaEventQuery, cudaEventSynchronize);
 
 API status cudaEventElapsedTime(float *ms, stream_t from, stream_t to) {
-  return done(elapsed(ms, from, to));
+  return set_last_error(elapsed(ms, from, to));
 }
 
 /* --- the device --- */
 
-API status cudaDeviceSynchronize(void) { return done(sync_all()); }
+API status cudaDeviceSynchronize(void) { return set_last_error(sync_all()); }
 ALIAS(cudaThreadSynchronize, cudaDeviceSynchronize);
 ALIAS(cudaDeviceReset, cudaDeviceSynchronize);
 ALIAS(cudaThreadExit, cudaDeviceSynchronize);
 
 API status cudaGetDeviceCount(int *count) {
   *count = device_of() ? 1 : 0;
-  return done(*count ? SUCCESS : NO_DEVICE);
+  return set_last_error(*count ? SUCCESS : NO_DEVICE);
 }
 
-API status cudaSetDevice(int device) { return done(device ? INVALID_DEVICE : SUCCESS); }
+API status cudaSetDevice(int device) { return set_last_error(device ? INVALID_DEVICE : SUCCESS); }
 
 API status cudaInitDevice(int device, unsigned device_flags, unsigned flags) {
   (void)device_flags, (void)flags;
@@ -200,7 +200,7 @@ API status cudaChooseDevice(int *device, const void *properties) {
 }
 
 API status cudaSetValidDevices(int *devices, int count) {
-  return done(count == 1 && !*devices ? SUCCESS : INVALID_DEVICE);
+  return set_last_error(count == 1 && !*devices ? SUCCESS : INVALID_DEVICE);
 }
 
 API status cudaSetDeviceFlags(unsigned flags) {
@@ -214,32 +214,32 @@ API status cudaGetDeviceFlags(unsigned *flags) {
 }
 
 API status cudaGetDeviceProperties(void *out, int device) {
-  if (device || !device_of()) return done(INVALID_DEVICE);
+  if (device || !device_of()) return set_last_error(INVALID_DEVICE);
   memcpy(out, device_of()->properties13, sizeof device_of()->properties13);
   return SUCCESS;
 }
 
 API status cudaGetDeviceProperties_v2(void *out, int device) {
-  if (device || !device_of()) return done(INVALID_DEVICE);
+  if (device || !device_of()) return set_last_error(INVALID_DEVICE);
   memcpy(out, device_of()->properties12, sizeof device_of()->properties12);
   return SUCCESS;
 }
 
 API status cudaDeviceGetAttribute(int *out, int attribute, int device) {
-  if (device || !device_of()) return done(INVALID_DEVICE);
-  if (attribute <= 0 || attribute >= ATTRIBUTES) return done(INVALID_VALUE);
+  if (device || !device_of()) return set_last_error(INVALID_DEVICE);
+  if (attribute <= 0 || attribute >= ATTRIBUTES) return set_last_error(INVALID_VALUE);
   *out = device_of()->attributes[attribute];
   return SUCCESS;
 }
 
 API status cudaDeviceSetLimit(int limit, size_t value) {
-  if (limit < 0 || limit >= LIMITS) return done(215); /* cudaErrorUnsupportedLimit */
+  if (limit < 0 || limit >= LIMITS) return set_last_error(215); /* cudaErrorUnsupportedLimit */
   limits[limit] = value;
   return SUCCESS;
 }
 
 API status cudaDeviceGetLimit(size_t *value, int limit) {
-  if (limit < 0 || limit >= LIMITS) return done(215);
+  if (limit < 0 || limit >= LIMITS) return set_last_error(215);
   *value = limits[limit];
   return SUCCESS;
 }
@@ -251,7 +251,7 @@ API status cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 API status cudaDeviceGetPCIBusId(char *text, int size, int device) {
-  if (device) return done(INVALID_DEVICE);
+  if (device) return set_last_error(INVALID_DEVICE);
   snprintf(text, size, "0000:00:00.0");
   return SUCCESS;
 }
@@ -280,7 +280,7 @@ API status cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 
 API status cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   (void)peer, (void)flags;
-  return done(PEER_UNSUPPORTED);
+  return set_last_error(PEER_UNSUPPORTED);
 }
 
 API status cudaDriverGetVersion(int *version) {
@@ -293,12 +293,12 @@ API status cudaProfilerStart(void) { return SUCCESS; }
 
 API status cudaProfilerStop(void) { return SUCCESS; }
 
-/* --- pools: there is one, and it keeps nothing --- */
+/* --- memory pools: there is one, which releases memory immediately --- */
 
 API status cudaDeviceGetDefaultMemPool(void **pool, int device) {
   static char only;
   *pool = &only;
-  return done(device ? INVALID_DEVICE : SUCCESS);
+  return set_last_error(device ? INVALID_DEVICE : SUCCESS);
 }
 ALIAS(cudaDeviceGetMemPool, cudaDeviceGetDefaultMemPool);
 
@@ -312,14 +312,14 @@ API status cudaMemPoolTrimTo(void *pool, size_t kept) {
   return SUCCESS;
 }
 
-/* --- the driver, from here --- */
+/* --- entry points of the driver --- */
 
 API status cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
                                             unsigned long long flags, int *found) {
   (void)flags;
   *out = entry_point(name, version);
   if (found) *found = *out ? 0 : 1; /* cudaDriverEntryPointSymbolNotFound */
-  return done(*out || found ? SUCCESS : NOT_FOUND);
+  return set_last_error(*out || found ? SUCCESS : NOT_FOUND);
 }
 PTSZ(cudaGetDriverEntryPointByVersion);
 

@@ -95,8 +95,8 @@ class TmaGeometry(Generic[N]):
         """Whether all epilogue tiles of a warpgroup are stored at once: they are few, and no other
         tile's mainloop overlaps the epilogue.
         """
-        few = self.epilogue_tiles(bits) <= MAX_STORED_TOGETHER
-        return select(self.pingpong, False, (self.consumers > 1) & few)
+        fits_together = self.epilogue_tiles(bits) <= MAX_STORED_TOGETHER
+        return select(self.pingpong, False, (self.consumers > 1) & fits_together)
 
     def epilogue_buffers(self, bits: int) -> N:
         """Epilogue tiles of ``bits`` that a warpgroup stages in shared memory."""

@@ -150,13 +150,13 @@ class _Layers:
             self._place(row, centres, [0.0] * len(row))
         for sweep in range(SWEEPS):
             for row in self.rows if sweep % 2 == 0 else self.rows[::-1]:
-                wanted = [
+                desired = [
                     fmean(centres[u] for u in near)
                     if (near := self._near(v, sweep))
                     else centres[v]
                     for v in row
                 ]
-                self._place(row, centres, wanted)
+                self._place(row, centres, desired)
         left = min((c - w / 2 for c, w in zip(centres, self.widths, strict=True)), default=0.0)
         return [round(c - left) for c in centres]
 
@@ -167,7 +167,7 @@ class _Layers:
             return above + below
         return (above if sweep % 2 == 0 else below) or above + below
 
-    def _place(self, row: Sequence[int], centres: list[float], wanted: Sequence[float]) -> None:
+    def _place(self, row: Sequence[int], centres: list[float], desired: Sequence[float]) -> None:
         """Move a row's vertices as near to the wanted centres as their widths permit, in the sense
         of least squares: neighbours that would overlap are moved as a block.
         """
@@ -175,7 +175,7 @@ class _Layers:
         for one, other in pairwise(row):
             offsets.append(offsets[-1] + (self.widths[one] + self.widths[other]) / 2 + GAP)
         blocks: list[list[float]] = []  # wanted positions of the blocks' first vertices
-        for position, offset in zip(wanted, offsets, strict=True):
+        for position, offset in zip(desired, offsets, strict=True):
             blocks.append([position - offset])
             while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
                 last = blocks.pop()

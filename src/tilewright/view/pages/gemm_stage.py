@@ -89,43 +89,43 @@ class Stage(Drawable):
 @followed.register
 def _(given: Stage, bits: int = 0) -> Followed:
     (m, k), (n, _) = given.a.sizes, given.b.sizes
-    steps = [*_way_steps(given, "A", given.a), *_way_steps(given, "B", given.b)]
+    steps = [*_path_steps(given, "A", given.a), *_path_steps(given, "B", given.b)]
     about = f"one stage, {m}×{n}×{k}, by {given.mma.size} threads"
     return Followed(str(given.mma.atom.instruction), about, [*steps, _result(given.mma, m, n)])
 
 
-def _way_steps(stage: Stage, name: str, way: OperandPath) -> list[PageStep]:
-    tile, bits = PageTile(NAMES[name], way.sizes), way.dtype.bits
+def _path_steps(stage: Stage, name: str, path: OperandPath) -> list[PageStep]:
+    tile, bits = PageTile(NAMES[name], path.sizes), path.dtype.bits
     crd = ",".join(f"{{{x}}}" for x in tile.names)
-    says = f"{way.gmem} maps ({crd}) to {{offset}}: byte {{byte}}, in sector {{piece}} of 32 bytes"
-    sides = {side: _whole(way.copy, side, way.sizes) for side in "SD"}
-    vector = way.copy.atom.op.bits // 8
+    says = f"{path.gmem} maps ({crd}) to {{offset}}: byte {{byte}}, in sector {{piece}} of 32 bytes"
+    sides = {side: _whole(path.copy, side, path.sizes) for side in "SD"}
+    vector = path.copy.atom.op.bits // 8
     first = offset_step(
-        name, "in global memory", _cost(coalescing, way.gmem, bits, vector, "ld", sides["S"]),
-        tile, plane(way.gmem), global_memory(bits), says,
+        name, "in global memory", _cost(coalescing, path.gmem, bits, vector, "ld", sides["S"]),
+        tile, plane(path.gmem), global_memory(bits), says,
     )  # fmt: skip
     copied = copy_steps(name, tile, sides)
     copied[-1] = replace(
-        copied[-1], about=_cost(bank_conflicts, way.smem, bits, vector, "st", sides["D"])
+        copied[-1], about=_cost(bank_conflicts, path.smem, bits, vector, "st", sides["D"])
     )
-    shared = layout_steps(name, way.smem, tile, bits, before=False)
-    steps = [first, *copied, *shared, *_load_steps(name, tile, way)]
-    return [*steps, *operand_steps(stage.mma, name, way.sizes)]
+    shared = layout_steps(name, path.smem, tile, bits, before=False)
+    steps = [first, *copied, *shared, *_load_steps(name, tile, path)]
+    return [*steps, *operand_steps(stage.mma, name, path.sizes)]
 
 
-def _load_steps(name: str, tile: PageTile, way: OperandPath) -> list[PageStep]:
+def _load_steps(name: str, tile: PageTile, path: OperandPath) -> list[PageStep]:
     """The threads that read shared memory; for ldmatrix, those that give the row addresses."""
-    if way.load is None:
+    if path.load is None:
         return []
-    source, op = _whole(way.load, "S", way.sizes), way.load.atom.op
+    source, op = _whole(path.load, "S", path.sizes), path.load.atom.op
     says = "thread {thread} (warp {warp}, lane {lane}) reads it as its value {value}"
-    asked: tuple[int | None, str]
+    access_kind: tuple[int | None, str]
     if isinstance(op, FragmentMove):
         says = "lane {lane} of warp {warp} gives the address of the line that it is in"
-        asked = (None, f"{op.family}.x{op.count}")
+        access_kind = (None, f"{op.family}.x{op.count}")
     else:
-        asked = (op.bits // 8, "ld")
-    cost = _cost(bank_conflicts, way.smem, way.dtype.bits, *asked, source)
+        access_kind = (op.bits // 8, "ld")
+    cost = _cost(bank_conflicts, path.smem, path.dtype.bits, *access_kind, source)
     return [holder_step(name, "who loads what", f"{op}: {cost}", tile, source, says)]
 
 
