@@ -15,7 +15,7 @@ import tilewright
 from gemm_cases.guarded import GemmCase, OperandLayout, check
 from gemm_cases.problems import matrix
 from gemm_cases.resident import registered
-from gemm_cases.tma_cases import gpu_with_sms
+from gemm_cases.tma_cases import few
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import SUPPORTED_TYPES
 from tilewright.run import VmDevice
@@ -88,7 +88,7 @@ class Pick:
 def test_random_products(part: int) -> None:
     draw = random.Random(part)
     for number in range(EACH):
-        gemm_case, on = product(draw), gpu_with_sms(draw.choice((132, 132, 132, 5, 2)))
+        gemm_case, on = product(draw), few(draw.choice((132, 132, 132, 5, 2)))
         pick = Pick(draw, on)
         try:
             check(gemm_case, on, pick, number)
@@ -106,10 +106,10 @@ def test_the_machines_bits(part: int) -> None:
         if gemm_case.batch or math.prod(gemm_case.sizes) > SMALL:
             continue
         compared += 1
-        pick = Pick(draw, gpu_with_sms(sms))
+        pick = Pick(draw, few(sms))
         here, there = (
             multiplied(gemm_case, on, pick, compared)
-            for on in (gpu_with_sms(sms), VmDevice(replace(pick.on.target, name="machine")))
+            for on in (few(sms), VmDevice(replace(pick.on.target, name="machine")))
         )
         assert here == there, (gemm_case, pick.taken)
 

@@ -16,7 +16,7 @@ import tilewright
 from gemm_cases.guarded import GemmCase, OperandLayout, check
 from gemm_cases.kernels import MAJORS, make_problem
 from gemm_cases.resident import Resident, registered
-from gemm_cases.tma_cases import SMALL_H200
+from gemm_cases.tma_cases import FEW
 from references.hostile import Source, Stream
 from rows import every_row
 from tilewright import exact
@@ -142,7 +142,7 @@ CASES = {
 @every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=3)
 @every_row("gemm_case", CASES.values(), ids=CASES)
 def test_nothing_beside_d_is_written(config: str, gemm_case: GemmCase) -> None:
-    check(gemm_case, VmDevice(SMALL_H200), config)
+    check(gemm_case, VmDevice(FEW), config)
 
 
 def test_a_stack_of_products() -> None:
@@ -154,7 +154,7 @@ def test_a_stack_of_products() -> None:
 
 def test_a_cta_may_take_tiles_in_turn() -> None:
     a, b = numbers((128, 48)), numbers((48, 96))
-    d = product(a, b, config="32x32x16:2x1:3p:m16n8k4", device=VmDevice(SMALL_H200))
+    d = product(a, b, config="32x32x16:2x1:3p:m16n8k4", device=VmDevice(FEW))
     assert np.array_equal(d, chain(a, b))
 
 

@@ -17,7 +17,7 @@ import pytest
 import tilewright
 from gemm_cases.guarded import GemmCase, check
 from gemm_cases.resident import Resident, registered
-from gemm_cases.tma_cases import GEMM_CASES, DIGESTS, SMALL_H200, HALF, SORTS, digest, layouts
+from gemm_cases.tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, layouts
 from rows import every_row, slow_but
 from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
 from tilewright.number_conversion import decode, encode
@@ -43,18 +43,18 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK, GEMM_CASES))
+@pytest.mark.parametrize("name", slow_but(QUICK, ASKED))
 def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
-    config, gemm_case = GEMM_CASES[name]
+    config, gemm_case = ASKED[name]
     for seed in range(3):
-        check(gemm_case, VmDevice(SMALL_H200, seed=seed), config, seed)
+        check(gemm_case, VmDevice(FEW, seed=seed), config, seed)
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK, GEMM_CASES))
+@pytest.mark.parametrize("name", slow_but(QUICK, ASKED))
 def test_the_bits_are_an_h200_s(name: str) -> None:
     kept = json.loads(DIGESTS.read_text(encoding="utf-8"))[name]
     for sort in SORTS:
-        assert digest(name, sort, VmDevice(SMALL_H200)) == kept[sort], sort
+        assert digest(name, sort, VmDevice(FEW)) == kept[sort], sort
 
 
 ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"
@@ -63,19 +63,19 @@ ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"
 @every_row("config", ROUND, parts=3)
 @every_row("layout", ["nn", "nt", "tn", "tt"])
 def test_layouts(config: str, layout: str) -> None:
-    check(GemmCase((70, 50, 130), HALF, layouts(f"{layout}tt", pad=8)), VmDevice(SMALL_H200), config)
+    check(GemmCase((70, 50, 130), HALF, layouts(f"{layout}tt", pad=8)), VmDevice(FEW), config)
 
 
 @every_row("config", ["tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"], parts=3)
 @every_row("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
 def test_vectors(config: str, sizes: tuple[int, int, int]) -> None:
-    check(GemmCase(sizes, HALF, beta=1.0), VmDevice(SMALL_H200), config)
+    check(GemmCase(sizes, HALF, beta=1.0), VmDevice(FEW), config)
 
 
 @pytest.mark.parametrize("depth", [1, 63, 64, 65, 128, 320, 700])
 def test_any_depth_against_the_ring(depth: int) -> None:
     for config in ("tma:64x16x64:1:3", "tma:64x16x64:2p:3", "tma:64x16x64:1:3*3"):
-        check(GemmCase((130, 40, depth), ("f16", "f16", "f32")), VmDevice(SMALL_H200), config)
+        check(GemmCase((130, 40, depth), ("f16", "f16", "f32")), VmDevice(FEW), config)
 
 
 @every_row("config", [
@@ -87,7 +87,7 @@ def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     """D = 2 · D in place, without K: what is done twice would be four times itself."""
     m, n = tiles[0] * 64, tiles[1] * 16
     numbers = np.arange(m * n, dtype=np.float32).reshape(m, n)
-    on = VmDevice(SMALL_H200)
+    on = VmDevice(FEW)
     d, a, b = (Resident.of(x, on) for x in (numbers, np.ones((m, 0), "f2"), np.ones((n, 0), "f2")))
     tilewright.matmul(a, b.T, c=d, beta=2.0, out=d, device=on, config=config)
     assert np.array_equal(d.numpy(), 2 * numbers)
@@ -101,7 +101,7 @@ def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
 def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], config: str) -> None:
     m, n = (64, 16)[:: -1 if config.endswith("~") else 1]
     sizes = tiles[0] * m, tiles[1] * n, 128
-    check(GemmCase(sizes, HALF, layouts("tntt")), VmDevice(SMALL_H200), config)
+    check(GemmCase(sizes, HALF, layouts("tntt")), VmDevice(FEW), config)
 
 
 @every_row("n", [5, 61, 62, 66], parts=11)
@@ -112,7 +112,7 @@ def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(
 ) -> None:
     """The second kernel stores four at once, where lines' ends allow."""
     gemm_case = GemmCase((65, n, 200), HALF, layouts("tntt", pad=pad), beta=float(pad == 2))
-    check(gemm_case, VmDevice(SMALL_H200), config)
+    check(gemm_case, VmDevice(FEW), config)
 
 
 # --- lines that lie in one another --------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(
 
 def test_lines_may_overlap() -> None:
     """A row for all, and windows: each line begins 8 elements after the one before."""
-    on, rng = VmDevice(SMALL_H200), np.random.default_rng(0)
+    on, rng = VmDevice(FEW), np.random.default_rng(0)
     x, b = (rng.integers(-3, 4, s).astype(np.float16) for s in (1000, (64, 48)))
     there, b_there = Resident.of(x, on), Resident.of(b, on)
     for step in (0, 8):
@@ -131,7 +131,7 @@ def test_lines_may_overlap() -> None:
 
 
 def test_stacks_may_share_their_matrices() -> None:
-    on, rng = VmDevice(SMALL_H200), np.random.default_rng(0)
+    on, rng = VmDevice(FEW), np.random.default_rng(0)
     x, b = (rng.integers(-3, 4, s).astype(np.float16) for s in (4000, (3, 64, 48)))
     there, b_there = Resident.of(x, on), Resident.of(b, on)
     for apart in (0, 64, -64):  # one for all, windows, backwards
@@ -151,7 +151,7 @@ def normal(*shape: int, dtype: Any = np.float16, seed: int = 0) -> Array:
 
 
 def product(a: Array, b: Array, config: str, **options: Any) -> Array:
-    options = {"out_dtype": "f32", "device": VmDevice(SMALL_H200), "config": config} | options
+    options = {"out_dtype": "f32", "device": VmDevice(FEW), "config": config} | options
     return tilewright.matmul(a, b, **options)
 
 
@@ -184,7 +184,7 @@ def test_one_order_of_k_gives_the_same_bits(dtype: Any, configs: tuple[str, ...]
 )  # fmt: skip
 def test_no_order_of_warps_and_copies_changes_a_bit(dtype: Any, config: str) -> None:
     a, b = normal(140, 600, dtype=dtype), normal(72, 600, dtype=dtype).T
-    made = {product(a, b, config, device=VmDevice(SMALL_H200, seed=s)).tobytes() for s in range(12)}
+    made = {product(a, b, config, device=VmDevice(FEW, seed=s)).tobytes() for s in range(12)}
     assert len(made) == 1
 
 
@@ -264,7 +264,7 @@ def test_infinities_and_nans_stay_in_their_rows(config: str) -> None:
 @every_row("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2", "tma:64x48x64:2p:2"], parts=3)
 def test_what_is_not_read_need_not_be_there(config: str) -> None:
     """With α = 0 nobody brings A and B to the device; an empty array may be at address 0."""
-    on, c = VmDevice(SMALL_H200), normal(70, 40, dtype=np.float32)
+    on, c = VmDevice(FEW), normal(70, 40, dtype=np.float32)
     a, b = np.full((70, 100), np.nan, np.float16), np.full((100, 40), np.nan, np.float16)
     assert np.array_equal(product(a, b, config, c=c, alpha=0.0, beta=1.0), c)
     none = [Resident(Resident.of(x, on).memory._replace(address=0), on) for x in (a[:, :0], b[:0])]

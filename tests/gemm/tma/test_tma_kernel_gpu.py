@@ -9,7 +9,7 @@ import pytest
 
 from gemm_cases.guarded import check
 from gemm_cases.resident import registered
-from gemm_cases.tma_cases import DIGESTS, GEMM_CASES, SMALL_H200, SORTS, digest, gpu_with_sms
+from gemm_cases.tma_cases import ASKED, DIGESTS, FEW, SORTS, digest, few
 from tilewright.run import VmDevice
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
@@ -21,16 +21,16 @@ def known() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", GEMM_CASES)
+@pytest.mark.parametrize("name", ASKED)
 def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
-    config, gemm_case = GEMM_CASES[name]
+    config, gemm_case = ASKED[name]
     for seed in range(3):
-        check(gemm_case, gpu_with_sms(SMALL_H200.sms), config, seed)
+        check(gemm_case, few(FEW.sms), config, seed)
 
 
 @pytest.mark.parametrize("sort", SORTS)
-@pytest.mark.parametrize("name", GEMM_CASES)
+@pytest.mark.parametrize("name", ASKED)
 def test_the_bits_are_a_virtual_machine_s_and_those_kept(name: str, sort: str) -> None:
-    here = digest(name, sort, gpu_with_sms(SMALL_H200.sms))
-    assert here == digest(name, sort, VmDevice(SMALL_H200))
+    here = digest(name, sort, few(FEW.sms))
+    assert here == digest(name, sort, VmDevice(FEW))
     assert here == json.loads(DIGESTS.read_text())[name][sort]

@@ -26,7 +26,7 @@ from tilewright.target import DEFAULT_DEVICE
 DIGESTS = Path(__file__).parents[2] / "data" / "tma_sm_90a.json"
 SORTS = ("normal", "spread", "special")
 
-SMALL_H200 = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
+FEW = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
 HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
 
 
@@ -40,7 +40,7 @@ def layouts(
 
 ODD = (150, 200, 170)  # multiples of no tile
 
-GEMM_CASES: dict[str, tuple[str, GemmCase]] = {
+ASKED: dict[str, tuple[str, GemmCase]] = {
     "one warpgroup": ("tma:64x64x64:1:3", GemmCase(ODD, HALF, layouts("tntt"))),
     "two": ("tma:128x64x64:2:3", GemmCase(ODD, BF16, layouts("tttt", pad=8), -0.5, 2.0)),
     "three": ("tma:192x64x64:3:2", GemmCase(ODD, ("f16", "f16", "f32"), layouts("nntt"))),
@@ -146,7 +146,7 @@ GEMM_CASES: dict[str, tuple[str, GemmCase]] = {
 }
 
 
-def gpu_with_sms(sms: int) -> ExecutionDevice:
+def few(sms: int) -> ExecutionDevice:
     """The GPU, limited to this number of its SMs."""
     limited: Any = copy(device("cuda"))
     limited.target = replace(limited.target, sms=sms)
@@ -155,7 +155,7 @@ def gpu_with_sms(sms: int) -> ExecutionDevice:
 
 def digest(name: str, sort: str, on: ExecutionDevice) -> str:
     """SHA-256 of D of one sort of numbers as the device computes it."""
-    config, gemm_case = GEMM_CASES[name]
+    config, gemm_case = ASKED[name]
     rng, (m, n, k) = np.random.default_rng(0), gemm_case.sizes
     operands = gemm_case.numbers(rng)
     if gemm_case.types[2] != "s32":
@@ -173,8 +173,5 @@ def digest(name: str, sort: str, on: ExecutionDevice) -> str:
 
 
 if __name__ == "__main__":
-    digests = {
-        name: {sort: digest(name, sort, gpu_with_sms(SMALL_H200.sms)) for sort in SORTS}
-        for name in GEMM_CASES
-    }
+    digests = {name: {sort: digest(name, sort, few(FEW.sms)) for sort in SORTS} for name in ASKED}
     sys.stdout.write(json.dumps(digests, indent=1, ensure_ascii=False) + "\n")

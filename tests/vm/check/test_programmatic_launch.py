@@ -11,7 +11,7 @@ import pytest
 import tilewright
 from gemm_cases.guarded import check
 from gemm_cases.resident import Resident, registered
-from gemm_cases.tma_cases import GEMM_CASES, SMALL_H200
+from gemm_cases.tma_cases import ASKED, FEW
 from rows import every_row
 from tilewright import vm
 from tilewright.builder import trace
@@ -181,13 +181,13 @@ EACH = (
 
 @every_row("name", EACH, parts=4)
 def test_gemm_kernels_are_not_early(name: str) -> None:
-    config, gemm_case = GEMM_CASES[name]
-    check(gemm_case, VmDevice(SMALL_H200, checked=True), config)
+    config, gemm_case = ASKED[name]
+    check(gemm_case, VmDevice(FEW, checked=True), config)
 
 
 @pytest.mark.parametrize("config", ["tma:64x64x64:1:2", "tma:64x64x64:1:2*2"])
 def test_gemm_kernels_with_alpha_in_memory_are_not_early(config: str) -> None:
-    on = VmDevice(SMALL_H200, checked=True)
+    on = VmDevice(FEW, checked=True)
     a, b = np.ones((70, 128), "f2"), np.ones((128, 80), "f2")
     alpha = Resident.of(np.full((), 2.0, "f4"), on)
     places = Resident.of(a, on), Resident.of(b, on)
