@@ -79,7 +79,7 @@ def test_more_operations_and_inputs_take_longer(sizes: tuple[int, int, int]) -> 
     assert best[0] < min(best[1:])
 
 
-def test_pingpong_hides_most_of_a_function_and_not_its_spills() -> None:
+def test_pingpong_hides_most_of_a_function() -> None:
     problem = fused(silu_residual, (BIAS, RESIDUAL), 4096, 14336, 4096)
 
     def added(text: str) -> float:
@@ -88,7 +88,6 @@ def test_pingpong_hides_most_of_a_function_and_not_its_spills() -> None:
         return with_function - terms(product, config, DEFAULT_DEVICE)["epilogues"]
 
     assert added("tma:128x128x64:2p:4") < 0.7 * added("tma:128x128x64:2:4")
-    assert added("tma:128x192x64:2p:4~") > added("tma:128x192x64:2p:4")  # it spills 508 bytes
 
 
 def test_operands_count_as_memory_traffic() -> None:

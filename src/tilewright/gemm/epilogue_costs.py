@@ -17,7 +17,7 @@ from .epilogue.bound_epilogue import BoundEpilogue
 from .epilogue.graph import ROUND, SOURCES, EpilogueGraph, Node
 from .problem import Problem
 from .shared_costs import CYCLE
-from .tma.tma_geometry import WARPGROUP, WGMMA_ROWS, TmaGeometry
+from .tma.tma_geometry import TmaGeometry
 
 ISSUE_LANES, MUFU_LANES = 128, 16  # of an SM: lanes that issue per cycle, lanes of MUFU
 MUFU_OPERATIONS = ("div", "sqrt", "rcp")  # and those that end in ``_approx``
@@ -30,11 +30,7 @@ MATRIX_REQUESTS, VECTOR_REQUESTS, REQUEST_ELEMENTS = 8, 1, 64
 LOAD = 0.75  # cycles of such a request
 LOAD_LATENCY = 0.5e-6  # seconds from the last product until loaded elements are there
 # Kernel ``tma``:
-BYTE_ROWS = {64: 8_600, 32: 19_000}  # cycles of a 128×192 tile whose outputs of one byte are stored
-# in rows of 64 bytes, or of 32
-FREE_REGISTERS = 208  # of a thread, for accumulators and what is live in an epilogue tile
-SPILL_BYTE = 2.5  # cycles per byte of spills per thread
-REDUCTION_WORDS = 12  # registers of a reduction's partial results
+SINGLE_BYTES = 1.0  # instructions per element of one byte, where swapped tiles stage them singly
 SHARED_BYTES_PER_CYCLE = 128
 
 
@@ -107,8 +103,7 @@ def tma_function_seconds(
 ) -> tuple[Column, Column]:
     """Seconds that an epilogue function adds to a tile that another one follows, and to the last
     tile of a CTA. With pingpong the other warpgroup's mainloop overlaps its instructions, of which
-    a factor ``pingpong`` is left, and hides the latency of its loads, but not the loads themselves,
-    nor spills.
+    a factor ``pingpong`` is left, and hides the latency of its loads, but not the loads themselves.
     """
     if problem.epilogue is None:
         none = np.zeros(len(configs.stages))
@@ -117,31 +112,10 @@ def tma_function_seconds(
     d_rows, d_columns = configs.d_tile(problem)
     elements = d_rows * d_columns
     loads = cost.vector_loads + np.where(by_tma, cost.copied_loads, cost.matrix_loads)
-    shared = loads * elements + SPILL_BYTE * _spilled_bytes(problem, configs)
-    width = configs.graph_epilogue_width(problem)
-    if 1 in problem.epilogue.output_bytes:
-        wide = ~configs.swap & (width >= 64)  # swapped tiles are staged byte by byte
-        shared = shared + np.where(wide, BYTE_ROWS[64], BYTE_ROWS[32]) / (128 * 192) * elements
-    instructions = cost.instructions * elements * CYCLE
+    shared = loads * elements
+    singly = configs.swap * (problem.epilogue.output_bytes.count(1) * SINGLE_BYTES / ISSUE_LANES)
+    instructions = (cost.instructions + singly) * elements * CYCLE
     latency = LOAD_LATENCY * ((cost.vector_loads > 0) | (cost.matrix_loads > 0) & ~by_tma)
     alone = latency + instructions
     hidden = np.where(configs.pingpong, pingpong * instructions, alone)
     return shared * CYCLE + hidden, shared * CYCLE + alone
-
-
-def _spilled_bytes(problem: Problem, configs: TmaGeometry[Column]) -> Column:
-    """Bytes of a thread's spills, as ptxas reported them: where the accumulators, an epilogue
-    tile's outputs and the addresses of its inputs exceed the register budget.
-    """
-    assert problem.epilogue is not None
-    graph, width = problem.epilogue.graph, configs.graph_epilogue_width(problem)
-    elements = width * WGMMA_ROWS // WARPGROUP
-    words = elements * sum(problem.epilogue.output_bytes) // 4
-    words = words + REDUCTION_WORDS * len(graph.reductions)
-    matrices, vectors = epilogue_loads(graph)
-    per_matrix, per_vector = np.where(configs.swap, 16, 4), np.where(configs.swap, 4, 2)
-    addresses = per_matrix * len(matrices) + per_vector * vectors
-    live = configs.accumulator_registers + words + addresses
-    tiles = configs.graph_epilogue_tiles(problem)
-    spilled: Column = 8 * np.maximum(0, live - FREE_REGISTERS) * tiles
-    return spilled

@@ -46,15 +46,13 @@ LAYERS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
         silu_residual, BF16, "tma:128x192x64:2p:4/1x1+3", {"residual": zeros((M, N), BF16)},
     ),
     "gelu e4m3": (gelu_e4m3, BF16, "tma:128x192x64:2p:5", {"scale": 1.0}),
+    "gelu e4m3, split": (gelu_e4m3, BF16, "tma:128x192x64:2p:4/1x1+3", {"scale": 1.0}),
     "scaled gelu": (
         scaled_gelu, E4M3, "tma:128x192x128:2p:4",
         {"row": zeros((M, 1), "f4"), "column": zeros((N,), "f4")},
     ),
     "swiglu, swapped": (swiglu, BF16, "tma:128x16x128:1:6~", {}),
 }  # fmt: skip
-
-
-SPILLS = {"gelu e4m3": 512}  # bytes, at most: less than rows of 32 bytes cost
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -68,4 +66,4 @@ def test_epilogues_do_not_spill(name: str) -> None:
         fast_accum=type_ is E4M3, **operands,
     )  # fmt: skip
     cubin = assemble(plan.ptx, "sm_90a")
-    assert not cubin.warnings and cubin.spills <= SPILLS.get(name, 0)
+    assert not cubin.warnings and cubin.spills == 0

@@ -16,7 +16,6 @@ from ..problem import Problem
 
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
-MANY_ACCUMULATORS = 160  # registers; wider epilogue tiles then spill
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
 LOAD_STAGES = 2  # epilogue tiles of matrix operands in shared memory per warpgroup
@@ -131,16 +130,12 @@ class TmaGeometry(Generic[N]):
         return rows
 
     def graph_epilogue_width(self, problem: Problem) -> N:
-        """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs. Few
-        where few registers are left beside the accumulators, except for outputs of one byte: on an
-        H200 rows of 32 bytes cost more than the spills.
+        """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs: rows
+        of at most 128 bytes, or (swapped) at most 64 columns.
         """
         assert problem.epilogue is not None
-        sizes = problem.epilogue.output_bytes
-        limit = select(self.swap, 64, 64 if max(sizes) <= 2 else 32)
-        if min(sizes) > 1:
-            limit = select(self.accumulator_registers > MANY_ACCUMULATORS, 32, limit)
-        width: N = power_of_two_divisor(self.d_tile(problem)[1], limit)
+        limit = SWIZZLE_BYTES // max(problem.epilogue.output_bytes)
+        width: N = power_of_two_divisor(self.d_tile(problem)[1], select(self.swap, 64, limit))
         return width
 
     def epilogue_shared_bytes(self, problem: Problem) -> N:

@@ -12,28 +12,24 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...builder import Builder, fragment_registers
+from ...builder import Builder
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
 from ..epilogue.atomic_maxima import AtomicMaxima
-from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
 from .epilogue_load.operand_stages import OperandReader
+from .output_staging import GROUP, OutputStaging
 from .tma_config import TmaConfig
 from .tma_epilogue import (
     EpilogueTile,
     OutputTensor,
     TmaEpilogue,
     copy_by_tma,
-    copy_fragment,
-    tile_fragment,
 )
 from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
-
-GROUP = 4  # elements of a thread that are evaluated together: of two rows, or a word of 8 bits
 
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
@@ -133,19 +129,17 @@ class TmaGraphEpilogue(TmaEpilogue):
         k = self.k
         ((accumulators, at),) = tiles
         elements = self._elements(at)
-        if self.reader:
-            self.reader.wait(number)
-        words = self._evaluated(accumulators, elements, number)
-        self.reductions.store(elements, self._unit(at))
-        self.maxima.end_lines(elements)
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
         by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
             with k.when(self.leader):
                 k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
         self._synchronize()
-        for (output, buffer), stored in zip(staged, words, strict=True):
-            self._stage_words(stored, buffer, output.tile)
+        if self.reader:
+            self.reader.wait(number)
+        self._evaluate(accumulators, elements, number, [buffer for _, buffer in staged])
+        self.reductions.store(elements, self._unit(at))
+        self.maxima.end_lines(elements)
         if by_tma or self.reader:
             k.fence_async()
         self._synchronize()
@@ -167,28 +161,24 @@ class TmaGraphEpilogue(TmaEpilogue):
         if number == reader.tiles - 1:
             reader.stages.advance()
 
-    def _evaluated(
-        self, accumulators: list[Any], elements: TileElements, number: int
-    ) -> list[list[Any]]:
-        """The stored words of each tensor output; adds the elements to the reductions. A few
+    def _evaluate(
+        self, accumulators: list[Any], elements: TileElements, number: int, buffers: list[Tensor]
+    ) -> None:
+        """Stage a tile of each tensor output, and add its elements to the reductions: a few
         elements at a time, so that few values are in registers beside the accumulators.
         """
-        words: list[list[Any]] = [[] for _ in self.outputs]
+        stagings = [
+            OutputStaging(self.k, self.thread, buffer, output.tile)
+            for output, buffer in zip(self.outputs, buffers, strict=True)
+        ]
         for i in range(0, len(accumulators), GROUP):
             part = replace(elements, offsets=elements.offsets[i : i + GROUP])
             loaded = self.reader.values(number, i, GROUP) if self.reader else {}
             group = self.operands.values(accumulators[i : i + GROUP], part, loaded)
-            for stored, output in zip(words, self.outputs, strict=True):
-                stored += stored_words(self.k, group[output.number], output.tile.type.name)
+            for output, staging in zip(self.outputs, stagings, strict=True):
+                staging.add(group[output.number])
             self.reductions.add(group, part)
             self.maxima.add(group, part)
-        return words
-
-    def _stage_words(self, words: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
-        fragment = tile_fragment(self.k, tile)
-        for word, value in zip(fragment_registers(fragment), words, strict=True):
-            self.k.mov(value, into=word)
-        copy_fragment(self.k, self.thread, fragment, buffer, tile, loads=False)
 
     def _elements(self, at: Any) -> TileElements:
         """This thread's elements of D in the tile at (along D's rows, across, batch)."""
