@@ -14,7 +14,7 @@ from ...builder import Builder
 from ..kernel_scalars import global_pointer
 from .bound_epilogue import BoundEpilogue
 from .operand_loads import TileElements
-from .tile_reductions import IDENTITY, WARP_LANES, butterfly, combine
+from .tile_reductions import IDENTITY, WARP_LANES, butterfly, combine, in_register
 
 MAX = "max"
 NOTHING = IDENTITY[MAX]
@@ -22,7 +22,8 @@ NOTHING = IDENTITY[MAX]
 
 class AtomicMaxima:
     """The maxima over all rows and columns within a kernel. ``parameters`` has the outputs'
-    addresses; ``limits``: M and N; ``by_rows``: a thread has elements of few rows and many columns.
+    addresses; ``limits``: M and N; ``by_rows``: a thread has elements of few rows and many columns;
+    ``together``: the number of neighbouring columns that D's edge never separates.
 
     ``begin`` a work tile; ``add`` a few elements at a time; ``end_lines`` after those of the same
     rows (or columns); ``store``.
@@ -30,10 +31,11 @@ class AtomicMaxima:
 
     def __init__(
         self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any],
-        *, by_rows: bool = True,
+        *, by_rows: bool = True, together: int = 1,
     ) -> None:  # fmt: skip
         self.k, self.limits = k, limits
         self.line, self.along = (0, 1) if by_rows else (1, 0)
+        self.together = together
         self.parameters, self.outputs = parameters, bound.maxima
         self.begin()
 
@@ -45,13 +47,17 @@ class AtomicMaxima:
     def add(self, values: Sequence[Sequence[Any]], elements: TileElements) -> None:
         """Combine a few elements of this thread. ``values``: for each output of the graph."""
         k = self.k
-        inside = self._inside(elements, self.along, {o[self.along] for o in elements.offsets})
+        at = [(o[self.line], o[self.along] & -self.together) for o in elements.offsets]
+        inside = self._inside(elements, self.along, {along for _, along in at})
         for (_, number, _), lines in zip(self.outputs, self._lines, strict=True):
-            for offset, value in zip(elements.offsets, values[number], strict=True):
-                line, exists = offset[self.line], inside[offset[self.along]]
+            found: dict[tuple[int, int], Any] = {}
+            for key, given in zip(at, values[number], strict=True):
+                value = in_register(k, given)
+                found[key] = combine(k, MAX, found[key], value) if key in found else value
+            for (line, along), value in found.items():
                 if line not in lines:
                     lines[line] = k.var("f32", NOTHING)
-                with k.when(exists):
+                with k.when(inside[along]):
                     k.emit("max.NaN.f32", lines[line], value, into=lines[line])
 
     def end_lines(self, elements: TileElements) -> None:

@@ -6,6 +6,7 @@ output exchange theirs by butterfly shuffles, and one of them stores the partial
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,11 +48,17 @@ def butterfly(k: Builder, reduction: str, value: Any, lanes: Sequence[int]) -> A
     return value
 
 
+def in_register(k: Builder, value: Any) -> Any:
+    """A node's value in a register; a constant is a number."""
+    return value if hasattr(value, "dtype") else k.const("f32", value)
+
+
 class TileReductions:
     """The partial results of reductions within a kernel. ``parameters`` has ``partials``, the
     address of the workspace, and for each reduction ``x{i}_offset``; ``limits``: M and N.
 
-    ``add`` the elements of a unit, a few at a time, then ``store``.
+    ``add`` the elements of a unit, a few at a time, then ``store``. After ``begin``, a partial
+    result is stored with the last of its elements instead.
     """
 
     def __init__(
@@ -59,50 +66,72 @@ class TileReductions:
     ) -> None:
         self.k, self.parameters, self.limits = k, parameters, limits
         self.outputs = bound.partial_reductions
+        self.unit: ReductionUnit | None = None
         self._totals: list[dict[Offset, Any]] = [{} for _ in self.outputs]
+        self._left: list[Counter[Offset]] = [Counter() for _ in self.outputs]
+
+    def begin(self, elements: TileElements, unit: ReductionUnit) -> None:
+        """Begin a unit, of which ``elements`` are this thread's."""
+        self.unit = unit
+        self._left = [Counter(_keys(output, elements)) for _, _, output in self.outputs]
 
     def add(self, values: Sequence[Sequence[Any]], elements: TileElements) -> None:
-        """Combine elements of this thread. ``values``: for each output of the graph."""
-        k = self.k
-        for (_, number, output), totals in zip(self.outputs, self._totals, strict=True):
-            m, n = _dimensions(output)
-            for (dr, dc), value in zip(elements.offsets, values[number], strict=True):
-                inside = elements.row + dr < self.limits[0]
-                inside = inside & (elements.column + dc < self.limits[1])
-                value = k.select(inside, value, IDENTITY[output.reduction])
-                key = dr * m, dc * n
+        """Combine elements of this thread; after ``begin`` all lanes of the warp take part.
+        ``values``: for each output of the graph.
+        """
+        states = zip(self.outputs, self._totals, self._left, strict=True)
+        for (name, number, output), totals, left in states:
+            keys = _keys(output, elements)
+            for key, offset, value in zip(keys, elements.offsets, values[number], strict=True):
+                value = self._inside(output, elements, offset, in_register(self.k, value))
                 known = totals.get(key)
-                totals[key] = value if known is None else combine(k, output.reduction, known, value)
+                totals[key] = (
+                    value if known is None else combine(self.k, output.reduction, known, value)
+                )
+                left[key] -= 1
+            for key in dict.fromkeys(keys):
+                if self.unit is not None and not left[key]:
+                    self._store(name, output, elements, key, totals.pop(key), self.unit)
 
     def store(self, elements: TileElements, unit: ReductionUnit) -> None:
         """Store the partial results of a unit. All lanes of the warp take part."""
         for (name, _, output), totals in zip(self.outputs, self._totals, strict=True):
-            self._store_one(name, output, totals, elements, unit)
+            for key, value in totals.items():
+                self._store(name, output, elements, key, value, unit)
             totals.clear()
 
-    def _store_one(
-        self,
-        name: str,
-        output: EpilogueOutput,
-        totals: dict[Offset, Any],
-        elements: TileElements,
+    def _inside(
+        self, output: EpilogueOutput, elements: TileElements, offset: Offset, value: Any
+    ) -> Any:
+        """The value of an element of D, without effect outside: along the reduced dimensions, since
+        no result outside is stored.
+        """
+        starts, exists = (elements.row, elements.column), None
+        for start, step, limit, kept in zip(
+            starts, offset, self.limits, _dimensions(output), strict=True
+        ):
+            if not kept:
+                inside = start + step < limit
+                exists = inside if exists is None else exists & inside
+        return value if exists is None else self.k.select(exists, value, IDENTITY[output.reduction])
+
+    def _store(
+        self, name: str, output: EpilogueOutput, elements: TileElements, key: Offset, value: Any,
         unit: ReductionUnit,
-    ) -> None:
+    ) -> None:  # fmt: skip
         k, (m, n) = self.k, _dimensions(output)
         lanes = unit.row_lanes * (not m) + unit.column_lanes * (not n)
         writes = (k.laneid & sum(lanes)) == 0
         writes = writes & (unit.row < self.limits[0]) & (unit.column < self.limits[1])
-        for (dr, dc), value in totals.items():
-            total = butterfly(k, output.reduction, value, lanes)
-            row, column = elements.row + dr, elements.column + dc
-            exists = writes
-            if m:
-                exists = exists & (row < self.limits[0])
-            if n:
-                exists = exists & (column < self.limits[1])
-            pointer = self._address(name, output, (elements.batch, row, column), unit)
-            with k.when(exists):
-                pointer.store(total)
+        total = butterfly(k, output.reduction, value, lanes)
+        row, column = elements.row + key[0], elements.column + key[1]
+        if m:
+            writes = writes & (row < self.limits[0])
+        if n:
+            writes = writes & (column < self.limits[1])
+        pointer = self._address(name, output, (elements.batch, row, column), unit)
+        with k.when(writes):
+            pointer.store(total)
 
     def _address(
         self, name: str, output: EpilogueOutput, at: tuple[Any, Any, Any], unit: ReductionUnit
@@ -128,6 +157,12 @@ class TileReductions:
 def _dimensions(output: EpilogueOutput) -> tuple[bool, bool]:
     """Whether the output has rows and columns."""
     return "m" not in output.reduced, "n" not in output.reduced
+
+
+def _keys(output: EpilogueOutput, elements: TileElements) -> list[Offset]:
+    """For each element the offset of the output's element that it belongs to."""
+    m, n = _dimensions(output)
+    return [(dr * m, dc * n) for dr, dc in elements.offsets]
 
 
 def _linear(k: Builder, terms: list[tuple[Any, Any]]) -> Any:

@@ -8,19 +8,20 @@ load, are loaded from global memory in the layout of the accumulators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...builder import Builder
+from ...builder import Builder, Pointer, fragment_registers
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
 from ..epilogue.atomic_maxima import AtomicMaxima
+from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
 from .epilogue_load.operand_stages import OperandReader
-from .output_staging import GROUP, OutputStaging
 from .tma_config import TmaConfig
 from .tma_epilogue import (
     EpilogueTile,
@@ -30,6 +31,8 @@ from .tma_epilogue import (
 )
 from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
+
+GROUP = 4  # elements of a thread that are evaluated together: two neighbours in two rows
 
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
@@ -97,7 +100,9 @@ class TmaGraphEpilogue(TmaEpilogue):
         self.offsets = self._offsets()
         reduced = k, operands.bound, operands.parameters, limits
         self.reductions = TileReductions(*reduced)
-        self.maxima = AtomicMaxima(*reduced, by_rows=not config.swap)
+        rows_are_aligned = any(o.tile.by_tma for o in self.outputs)  # to 16 bytes, so N is even
+        together = 2 if rows_are_aligned and not config.swap else 1
+        self.maxima = AtomicMaxima(*reduced, by_rows=not config.swap, together=together)
 
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Store the outputs of 64-row blocks, and combine their maxima."""
@@ -137,8 +142,8 @@ class TmaGraphEpilogue(TmaEpilogue):
         self._synchronize()
         if self.reader:
             self.reader.wait(number)
+        self.reductions.begin(elements, self._unit(at))
         self._evaluate(accumulators, elements, number, [buffer for _, buffer in staged])
-        self.reductions.store(elements, self._unit(at))
         self.maxima.end_lines(elements)
         if by_tma or self.reader:
             k.fence_async()
@@ -204,3 +209,76 @@ class TmaGraphEpilogue(TmaEpilogue):
         if any(o.tile.by_tma for o in self.outputs):
             with self.k.when(self.leader):
                 self.k.bulk_wait(0, read=True)
+
+
+class OutputStaging:
+    """Stages an epilogue tile of an output in ``buffer`` by groups of a thread's elements, in the
+    accumulators' order: those of 16 bits by ``stmatrix``, others by pairs of neighbours of a row.
+    ``thread``: of the warpgroup.
+    """
+
+    def __init__(self, k: Builder, thread: Any, buffer: Tensor, tile: EpilogueTile) -> None:
+        self.k, self.tile, self.stored = k, tile, 0
+        self._words: list[Any] = []  # that wait for the rest of their instruction
+        with k.eliminate_common_subexpressions():
+            if tile.size == 2:
+                self._copy = tile.matrix_copy("stmatrix")
+                slice_ = self._copy.thr_slice(thread)
+                shape = tile.mma.partition_shape_C((WGMMA_ROWS, tile.width))
+                self._fragment = slice_.retile(k.make_rmem_tensor(shape, tile.type))
+                self._there = slice_.partition_D(buffer)
+            else:
+                self._there = tile.mma.thr_slice(thread).partition_C(buffer)
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Stage the next group."""
+        if self.tile.size == 2:
+            self._store_matrices(values)
+        elif self.tile.size == 1:
+            self._store_bytes(values)
+        else:
+            self._store_words(values)
+
+    def _store_matrices(self, values: Sequence[Any]) -> None:
+        """An ``stmatrix``, when all its words are complete."""
+        self._words += stored_words(self.k, values, self.tile.type.name)
+        fragment = self._fragment[(None, self.stored), 0, 0]
+        registers = fragment_registers(fragment)
+        if len(self._words) < len(registers):
+            return
+        for register, word in zip(registers, self._words, strict=True):
+            self.k.mov(word, into=register)
+        self.k.copy(self._copy, fragment, self._next())
+        self._words = []
+
+    def _store_bytes(self, values: Sequence[Any]) -> None:
+        """Pairs of neighbours of a row: 16 bits, or (swapped) a byte for each row of D."""
+        there = self._next()
+        for i in range(0, GROUP, 2):
+            (pair,) = stored_words(self.k, values[i : i + 2], self.tile.type.name)
+            if not self.tile.swap:
+                self._at(there, i).cast("b16").aligned(2).store(pair)
+                continue
+            for j, byte in enumerate((pair.view("u16"), pair.view("u16") >> 8), i):
+                self._at(there, j).cast("u8").store(byte.to("u8"))
+
+    def _store_words(self, values: Sequence[Any]) -> None:
+        there = self._next()
+        words = stored_words(self.k, values, self.tile.type.name)
+        step = 1 if self.tile.swap else 2
+        for i in range(0, GROUP, step):
+            end = self._at(there, i).aligned(step * self.tile.size)
+            end.store(words[i : i + step])
+
+    def _at(self, there: Tensor, index: int) -> Pointer:
+        with self.k.eliminate_common_subexpressions():
+            pointer: Pointer = there.at(index)
+        return pointer
+
+    def _next(self) -> Tensor:
+        """What the next instruction, or the next group, writes."""
+        with self.k.eliminate_common_subexpressions():
+            modes = (None,) if self.tile.size == 2 else (None, None)
+            there: Tensor = self._there[(*modes, self.stored), 0, 0]
+        self.stored += 1
+        return there
