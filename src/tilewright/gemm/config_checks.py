@@ -76,5 +76,3 @@ def check_epilogue(config: Any, problem: Problem) -> None:
     """Raises ConfigError for an epilogue that the cp.async kernels do not compute."""
     if problem.pair:
         raise ConfigError(f"{config}: two matrices B need a configuration of kernel tma")
-    if problem.epilogue is not None and problem.epilogue.graph.reductions:
-        raise ConfigError(f"{config}: reductions in the epilogue need kernel tma")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..builder import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, DeviceSpec
-from . import splitk_reduction
+from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
 from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
@@ -25,7 +25,6 @@ from .tma import (
     tma_arguments,
     tma_config,
     tma_kernel,
-    tma_reductions,
 )
 from .tma.tma_config import TmaConfig
 
@@ -122,25 +121,27 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
-    return maxima_reset.launches(problem) + gemm + _reductions(problem, config)
+    before = maxima_reset.launches(problem, isinstance(config, TmaConfig))
+    return before + gemm + _reductions(problem, config, device)
 
 
-def _reductions(problem: Problem, config: AnyConfig) -> tuple[KernelLaunch, ...]:
+def _reductions(
+    problem: Problem, config: AnyConfig, device: DeviceSpec
+) -> tuple[KernelLaunch, ...]:
     """The launches that combine the partial results of an epilogue's reductions."""
-    if not isinstance(config, TmaConfig):
-        return ()
-    offset = tma_reductions.regions_offset(config)
+    offset = workspace.regions_offset(problem, config, device)
+    programmatic = isinstance(config, TmaConfig)
     return tuple(
         KernelLaunch(
             GemmKernel(
                 reduction_kernel.build,
                 reduction_kernel.problem_class(problem),
-                reduction_kernel.step_of(region),
+                reduction_kernel.step_of(region, programmatic),
             ),
-            reduction_kernel.launch_shape(region),
+            reduction_kernel.launch_shape(region, programmatic),
             reduction_kernel.kernel_arguments(region, offset),
         )
-        for region in tma_reductions.regions(problem, config)
+        for region in workspace.regions(problem, config)
     )
 
 
@@ -152,8 +153,9 @@ def kernels(
         GemmKernel(kernel.build, kernel.problem_class(problem, config), config)
         for kernel in _definitions(problem, config, device)
     )
-    others = maxima_reset.launches(problem), _reductions(problem, config)
-    before, after = (tuple(launch.kernel for launch in launches) for launches in others)
+    first = maxima_reset.launches(problem, isinstance(config, TmaConfig))
+    last = _reductions(problem, config, device)
+    before, after = (tuple(launch.kernel for launch in launches) for launches in (first, last))
     return before + gemm + after
 
 
@@ -162,13 +164,7 @@ def workspace_bytes(
 ) -> int:
     """Bytes of device memory that a call needs besides its matrices."""
     validate(problem, device)
-    if isinstance(config, SimtConfig):
-        return 0
-    split_k = splitk_reduction.workspace_bytes(problem, config, device)
-    if isinstance(config, Config):
-        return split_k
-    counter = dynamic_tile_scheduler.workspace_bytes(config)
-    return split_k + counter + tma_reductions.workspace_bytes(problem, config)
+    return workspace.workspace_bytes(problem, config, device)
 
 
 def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:
@@ -188,7 +184,7 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
         found.insert(0, COUNTER_RESET)
     if isinstance(config, SimtConfig):
         return found
-    if splitk_reduction.workspace_bytes(problem, config, device):
+    if workspace.split_k_bytes(problem, config, device):
         found.append(SPLITK_REDUCTION)
     return found
 

@@ -13,23 +13,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
+from . import workspace
 from .cp_async.multistage_config import Config
 from .epilogue.operand_loads import EpilogueOperands
-from .epilogue.operand_parameters import operand_values, parameters_with
+from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
 from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
-from .problem import UNIT_SIZES, Problem
+from .problem import SIZE_LIMIT, UNIT_SIZES, Problem
 from .rasterization import tile_coordinates
+from .workspace import SplitKConfig, d_tile
 
 THREADS = 256
 MIN_CTAS = 4  # resident on an SM: leaves registers for all loads in flight
+WARP = 32
 VECTOR = 4  # accumulators per load
 SHARED_UNIT = 128  # bytes: allocation granularity of shared memory
 LOADS_IN_FLIGHT = 8  # of a thread
@@ -56,51 +59,23 @@ class SplitKParameters(KernelParameters):
     beta_ptr: Reg = parameter("u64")
 
 
-class SplitKConfig(Protocol):
-    """What the reduction takes from the configuration of a GEMM kernel."""
-
-    def __hash__(self) -> int: ...
-    @property
-    def tile(self) -> tuple[int, int, int]: ...
-    @property
-    def cluster(self) -> tuple[int, int]: ...
-    @property
-    def split(self) -> int: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def swap(self) -> Any: ...
-    def cluster_tiles(self, problem: Problem) -> int: ...
-    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int: ...
+def _ctas_per_tile(problem: Problem, config: SplitKConfig) -> int:
+    size, warps = config.tile[0] * config.tile[1], THREADS // WARP
+    if has_units(problem):
+        return -(-size // (warps * prod(workspace.unit_shape(problem, config))))
+    return -(-size // (THREADS * VECTOR))
 
 
-def d_tile(config: SplitKConfig) -> tuple[int, int]:
-    """Rows and columns of D in a tile."""
-    bm, bn, _ = config.tile
-    return (bn, bm) if config.swap else (bm, bn)
-
-
-def workspace_bytes(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> int:
-    """Bytes of the workspace: the partial accumulators of all split tiles."""
-    tile = config.tile[0] * config.tile[1] * 4
-    return _split_tiles(problem, config, device) * config.split * tile
-
-
-def _split_tiles(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> int:
-    """The number of tiles that are split along K."""
-    tiles = config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)
-    return tiles * prod(config.cluster)
-
-
-def _ctas_per_tile(config: SplitKConfig) -> int:
-    return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
+def has_units(problem: Problem) -> bool:
+    """Whether a warp reduces a unit of the epilogue's reductions, not 128 elements of some rows."""
+    return problem.epilogue is not None and bool(problem.epilogue.partial_reductions)
 
 
 def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> LaunchShape:
     """Some CTAs for each split tile, equally many on each SM: unused shared memory limits the
     occupancy, else the SMs on which the GEMM kernel ends first would take more of them.
     """
-    ctas = _split_tiles(problem, config, device) * _ctas_per_tile(config)
+    ctas = workspace.split_tiles(problem, config, device) * _ctas_per_tile(problem, config)
     limits, unused = device.limits, 0
     resident = -(-ctas // device.sms)
     if resident < MIN_CTAS:
@@ -126,7 +101,9 @@ def kernel_arguments(
         if name in strides:
             stride = strides[name]
             values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
+    offset = workspace.regions_offset(problem, config, device)
     values |= operand_values(problem.epilogue, strides)
+    values |= reduction_values(workspace.regions(problem, config), offset)
     return parameters_with(SplitKParameters, problem.epilogue, "f32").pack(values)
 
 
@@ -148,7 +125,8 @@ def _build(problem: Problem, config: SplitKConfig) -> Traced:
     name = f"gemm_finish_{problem.d}_{rows}x{columns}_{config.split}"
 
     def kernel(k: Builder, p: SplitKParameters) -> None:
-        SplitKReduction(k, problem, config, p).run()
+        reduction = SplitKUnitReduction if has_units(problem) else SplitKReduction
+        reduction(k, problem, config, p).run()
 
     parameters = parameters_with(SplitKParameters, problem.epilogue, "f32")
     return parameters.trace(kernel, name, block=THREADS, min_ctas=MIN_CTAS)
@@ -178,30 +156,43 @@ class SplitKReduction:
             operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
             operands.load_scalars()
             outputs = OutputStores(k, operands, d, self.problem.align_d)
+        if outputs:
+            self._store_outputs(outputs)
+            return
         accumulators = self._sum(self.partials, self.ctas * self.size)
         exists = self.inside & (self.position[0] < p.m)
-        if outputs:
-            outputs.store(accumulators, self.position, exists, False)
-        else:
-            self._store(accumulators, exists, d, c)
+        self._store(accumulators, exists, d, c)
 
-    def _locate(self, workspace: Pointer) -> None:
+    def _store_outputs(self, outputs: OutputStores) -> None:
+        """Store the outputs of an epilogue function."""
+        accumulators = self._sum(self.partials, self.ctas * self.size)
+        exists = self.inside & (self.position[0] < self.parameters.m)
+        outputs.store(accumulators, self.position, exists, False)
+
+    def _locate(self, partials: Pointer) -> None:
         """This thread's vector: its first partial accumulators, its position in D, whether it is
         inside the tile.
         """
         k, config = self.k, self.config
-        columns, chunks = d_tile(config)[1], _ctas_per_tile(config)
+        columns, chunks = d_tile(config)[1], _ctas_per_tile(self.problem, config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
         tile, rank = number // self.ctas, number % self.ctas
         row, column, batch = self._corner(self.parameters.full_tiles + tile, rank)
         base = (tile * (config.split * self.ctas) + rank).to("u64") * self.size
+        line, along, vector = self._vector(chunk, columns // VECTOR)
+        first = partials.cast(self.problem.accumulator_type).aligned(16)
+        self.partials = first + (base + (vector * VECTOR).to("u64"))
+        self.position = row + line, column + along, batch
+
+    def _vector(self, chunk: Any, per_row: int) -> tuple[Any, Any, Any]:
+        """(row, column, number) of this thread's vector in the tile, whose rows have ``per_row``
+        vectors; ``chunk``: the CTA's number for this tile.
+        """
+        k = self.k
         vector = chunk * THREADS + k.tid.x
         self.inside = vector < self.size // VECTOR
         vector = k.select(self.inside, vector, 0)
-        line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
-        first = workspace.cast(self.problem.accumulator_type).aligned(16)
-        self.partials = first + (base + (vector * VECTOR).to("u64"))
-        self.position = row + line, column + along, batch
+        return vector // per_row, vector % per_row * VECTOR, vector
 
     def _corner(self, tile: Any, rank: Any) -> tuple[Any, Any, Any]:
         """(row, column, batch) of D where the tile of a CTA of the cluster begins."""
@@ -258,3 +249,37 @@ class SplitKReduction:
             integer = self.problem.accumulator_type == "s32"
             result.set(result + old if integer else k.fma(self.beta, old, result))
         return result
+
+
+class SplitKUnitReduction(SplitKReduction):
+    """The kernel where an epilogue function has reductions: a warp computes a unit of D, some rows
+    at a time, and stores its partial results. Warps beyond the tile's units have rows beyond D.
+    """
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: SplitKConfig, p: SplitKParameters
+    ) -> None:
+        super().__init__(k, problem, config, p)
+        self.unit = workspace.unit_shape(problem, config)
+        self.lanes = self.unit[1] // VECTOR  # of a row
+        self.rows = WARP // self.lanes  # at a time
+
+    def _vector(self, chunk: Any, per_row: int) -> tuple[Any, Any, Any]:
+        k, (rows, columns) = self.k, self.unit
+        unit, across = chunk * (THREADS // WARP) + k.warpid, per_row // self.lanes
+        self.inside = unit < self.size // (rows * columns)
+        unit = k.select(self.inside, unit, 0)
+        line = unit // across * rows + k.laneid // self.lanes
+        vector = unit % across * self.lanes + k.laneid % self.lanes
+        return line, vector * VECTOR, line * per_row + vector
+
+    def _store_outputs(self, outputs: OutputStores) -> None:
+        k, (row, column, batch) = self.k, self.position
+        p, pitch = self.parameters, d_tile(self.config)[1] * 4
+        position = k.select(self.inside, row, SIZE_LIMIT), column, batch
+        for down in range(0, self.unit[0], self.rows):
+            partials = self.partials.add_bytes(down * pitch)
+            accumulators = self._sum(partials, self.ctas * self.size)
+            exists = position[0] + down < p.m
+            outputs.store(accumulators, position, exists, False, down)
+        outputs.end_unit(position, self.unit, self.lanes)

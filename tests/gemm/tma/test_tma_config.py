@@ -23,6 +23,7 @@ from tilewright.gemm import (
     ranked,
     relayout_problem,
     splitk_reduction,
+    workspace,
     workspace_bytes,
 )
 from tilewright.target import device_spec
@@ -217,7 +218,7 @@ def test_every_sm_has_as_many_ctas_of_the_splitk_reduction(
     config: TmaConfig, m: int, n: int
 ) -> None:
     problem, limits = Problem(m, n, 8), H200.limits
-    if not splitk_reduction.workspace_bytes(problem, config, H200):
+    if not workspace.split_k_bytes(problem, config, H200):
         return
     made = splitk_reduction.launch_shape(problem, config, H200)
     together = -(-made.grid[0] // H200.sms)

@@ -90,13 +90,21 @@ def test_several_outputs_of_several_types(name: str) -> None:
     check_call(two_outputs, shape, ("bf16", "bf16"), config, {"bias": random(shape[-2:-1], "f32")})
 
 
-REDUCED = ["cooperative", "odd sizes swapped", "pingpong", "batch"]
+REDUCED = [
+    "odd sizes swapped", "split-K, odd", "tail split", "multistage, split-K", "simt", "cooperative",
+    "pingpong", "batch", "split-K", "multistage, odd",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", slow_but(("odd sizes swapped", "batch"), REDUCED))
+@pytest.mark.parametrize("name", slow_but(REDUCED[:5], REDUCED))
 def test_reductions_are_combined_over_all_tiles(name: str) -> None:
-    config, shape = CONFIGS[name]
-    check_call(reductions, shape, ("f16", "f16"), config, {"bias": random(shape[-2:-1], "f32")})
+    """Also by kernels of cp.async and by split-K's reduction, some or all tiles."""
+    rows = {key: (config, ("f16", "f16"), shape) for key, (config, shape) in CONFIGS.items()}
+    rows |= {"tail split": ("tma:64x64x64:1:3+2", ("f16", "f16"), (67, 100, 128))} | OTHER_KERNELS
+    config, types, shape = rows[name]
+    few = VmDevice(replace(DEFAULT_DEVICE, name="few", sms=3))
+    operands = {"bias": random(shape[-2:-1], "f32")}
+    check_call(reductions, shape, types, config, operands, "e4m3", few)
 
 
 @pytest.mark.parametrize(

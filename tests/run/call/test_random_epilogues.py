@@ -59,10 +59,6 @@ reductions = st.builds(
     st.sampled_from(["max", "max", "sum"]),
 )  # fmt: skip
 
-maxima = st.builds(
-    OutputChoice, st.integers(0, 5), st.just("f32"), st.sampled_from(["mn", "bmn"]), st.just("max")
-)
-
 
 @st.composite
 def cases(draw: Any) -> EpilogueCase:
@@ -70,7 +66,7 @@ def cases(draw: Any) -> EpilogueCase:
     config = draw(st.sampled_from(PAIR_CONFIGS if pair else CONFIGS))
     type_ = draw(st.sampled_from(list(MATRIX_TYPES)))
     given = draw(st.lists(operands, max_size=4))
-    others = st.one_of(tensors, maxima if "*" in config else reductions)
+    others = st.one_of(tensors, reductions)
     outputs = (draw(tensors), *draw(st.lists(others, max_size=2)))
     recipe = Recipe(tuple(draw(steps)), outputs, len(given), 2 if pair else 1)
     return EpilogueCase(

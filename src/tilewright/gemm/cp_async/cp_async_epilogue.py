@@ -18,6 +18,7 @@ from ...layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor,
 from ...mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
 from ..epilogue.output_stores import OutputStores
 from ..problem import Problem
+from ..workspace import unit_shape
 from .multistage_config import PAD, WARP, Config
 
 VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
@@ -74,7 +75,9 @@ class VectorEpilogue:
         k = self.k
         if self.d.graph:
             valid = True if self.full else at[0] < self.limits[0]
-            self.d.graph.store(accumulators, (*at, self.d.batch), valid, self.full)
+            position = (*at, self.d.batch)
+            self.d.graph.store(accumulators, position, valid, self.full)
+            self.end_unit(self.d.graph, position)
             return
         inside = left = None
         if at is not None:
@@ -88,6 +91,9 @@ class VectorEpilogue:
             assert self.use_c is not None
             values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
         self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
+
+    def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
+        """Store the partial results of what a warp has stored, this thread at ``position``."""
 
     def _with_c(self, old: Reg, value: Reg) -> Reg:
         """β·C + value; β of an integer result is 1 where C is read."""
@@ -251,6 +257,10 @@ class StagedEpilogue(VectorEpilogue):
         typed = shared.cast(self.problem.accumulator_type)
         staged: Tensor = make_tensor(typed, layout)[None, None, self.k.warpid]
         return staged
+
+    def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
+        shape = unit_shape(self.problem, self.config)
+        outputs.end_unit(position, shape, shape[1] // self.elements)
 
     def _vectors(self) -> TiledCopy:
         """The tiled copy of the vectors: neighbouring lanes along the rows."""

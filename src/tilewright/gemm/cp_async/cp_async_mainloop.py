@@ -25,13 +25,14 @@ from typing import Any
 from ...builder import Builder, Pointer, Reg, Traced
 from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
-from ..epilogue.operand_parameters import operand_values, parameters_with
+from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..epilogue.output_stores import OutputStores, StridedMatrix
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
 from ..rasterization import tile_coordinates
+from ..workspace import regions, regions_offset
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_operand import CpAsyncOperand, OperandTile
 
@@ -65,19 +66,25 @@ def kernel_arguments(
     problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
-    return packed(CpAsyncParameters, problem, strides)
+    offset = regions_offset(problem, config, device)
+    values = reduction_values(regions(problem, config), offset)
+    return packed(CpAsyncParameters, problem, strides, values)
 
 
 def packed(
-    parameters: type[CpAsyncParameters], problem: Problem, strides: Mapping[str, MatrixStrides]
-) -> KernelArguments:
-    """The parameter block of this class for matrices with these strides."""
+    parameters: type[CpAsyncParameters], problem: Problem, strides: Mapping[str, MatrixStrides],
+    reductions: Mapping[str, object] | None = None,
+) -> KernelArguments:  # fmt: skip
+    """The parameter block of this class for matrices with these strides. ``reductions``: values
+    of the parameters of an epilogue's reductions.
+    """
     values = {"m": problem.m, "n": problem.n, "k": problem.k}
     values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
     values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
     bound = problem.epilogue
     with_epilogue = parameters_with(parameters, bound, problem.scalar_type)
-    return with_epilogue.pack({**values, **operand_values(bound, strides)}, problem.scalar_type)
+    operands = operand_values(bound, strides) | dict(reductions or {})
+    return with_epilogue.pack({**values, **operands}, problem.scalar_type)
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:

@@ -20,12 +20,14 @@ from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout, Tensor, composition, make_layout, make_tensor
 from ...mma import CopyAtom, UniversalCopy
 from ...target import DeviceSpec
+from ..epilogue.output_stores import OutputStores
 from ..kernel_launch import LaunchShape
 from ..problem import Problem
+from ..workspace import SIMT_UNIT
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, problem_class, traced
 from .cp_async_operand import CpAsyncOperand
-from .simt_config import PAD, TYPE, VECTOR, SimtConfig
+from .simt_config import COLUMN_LANES, PAD, TYPE, VECTOR, SimtConfig
 
 TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
@@ -170,6 +172,9 @@ class SimtKernel(CpAsyncMainloop):
         d_tile = out.tile(d, config.tile, first)
         c_tile = None if c is None else out.tile(c, config.tile, first)
         rows, vectors = shares[0][1], shares[1][1][1]
+        if d.graph and d.graph.reductions.outputs:
+            self._store_units(d.graph, d.batch, first, full)
+            return
         for i, v in product(range(rows.size()), range(vectors.size())):
             place = rows(i), vectors(v)
             at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
@@ -177,3 +182,18 @@ class SimtKernel(CpAsyncMainloop):
             d_pointer = d_tile.at(place)
             c_pointer = None if c_tile is None else c_tile.at(place)
             out.store(accumulators, at, d_pointer, c_pointer)
+
+    def _store_units(
+        self, outputs: OutputStores, batch: Any, first: tuple[Any, ...], full: bool
+    ) -> None:
+        """Store the outputs of an epilogue function with reductions: 4 rows of this thread are its
+        part of a unit.
+        """
+        rows, vectors = self.config.share(0)[1], self.config.share(1)[1][1]
+        for i, v in product(range(0, rows.size(), VECTOR), range(vectors.size())):
+            position = first[0] + rows(i), first[1] + vectors(v), batch
+            for down in range(VECTOR):
+                valid = True if full else position[0] + down < self.limits[0]
+                accumulators = self.accumulators[i + down][VECTOR * v : VECTOR * (v + 1)]
+                outputs.store(accumulators, position, valid, full, down)
+            outputs.end_unit_of(position, SIMT_UNIT, COLUMN_LANES)

@@ -31,6 +31,7 @@ MIN_TILE = (16, 32, 8)  # a tile's M, N, K
 # wavefronts.
 LANES = (4, 8)  # along M, along N
 _BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
+COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits that differ along N
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 

@@ -23,23 +23,26 @@ _PROBLEM = Problem(1, 1, 1)  # one for all: the kernel depends on the names only
 
 @dataclass(frozen=True)
 class MaximaReset:
-    """The parameters of the outputs that a launch resets, as the kernel's identity."""
+    """The kernel's identity: the parameters of the outputs that a launch resets.
+    ``programmatic``: whether kernels launch before those ahead have ended (sm_90 and later).
+    """
 
     names: tuple[str, ...]
+    programmatic: bool
 
 
-def launches(problem: Problem) -> tuple[KernelLaunch, ...]:
+def launches(problem: Problem, programmatic: bool) -> tuple[KernelLaunch, ...]:
     """The launch, if the problem has such outputs."""
     maxima = problem.epilogue.maxima if problem.epilogue else ()
     if not maxima:
         return ()
-    reset = MaximaReset(tuple(name for name, _, _ in maxima))
+    reset = MaximaReset(tuple(name for name, _, _ in maxima), programmatic)
     counts = {
         f"{name}_elements": 1 if "b" in output.reduced else problem.batch
         for name, _, output in maxima
     }
     kernel = GemmKernel(build, _PROBLEM, reset)
-    shape = LaunchShape((1, 1, 1), (THREADS, 1, 1), None, True)
+    shape = LaunchShape((1, 1, 1), (THREADS, 1, 1), None, programmatic)
     return (KernelLaunch(kernel, shape, _parameters(reset).pack(counts)),)
 
 
@@ -57,8 +60,9 @@ def build(problem: Problem, reset: MaximaReset) -> Traced:
     """Trace the kernel."""
 
     def kernel(k: Builder, p: Any) -> None:
-        k.launch_dependent_grids()
-        k.wait_for_prior_grids()
+        if reset.programmatic:
+            k.launch_dependent_grids()
+            k.wait_for_prior_grids()
         for name in reset.names:
             output = global_pointer(k, getattr(p, name)).cast("f32")
             count = getattr(p, f"{name}_elements")

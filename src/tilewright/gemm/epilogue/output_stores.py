@@ -14,6 +14,7 @@ from .atomic_maxima import AtomicMaxima
 from .emission import store_vector
 from .graph import TENSOR
 from .operand_loads import EpilogueOperands, TileElements
+from .tile_reductions import WARP_LANES, ReductionUnit, TileReductions
 
 
 class StridedMatrix(NamedTuple):
@@ -46,6 +47,7 @@ class OutputStores:
         self, k: Builder, operands: EpilogueOperands, d: StridedMatrix, align_d: int
     ) -> None:
         self.k, self.operands = k, operands
+        self.reductions = TileReductions(k, operands.bound, operands.parameters, operands.limits)
         self.maxima = AtomicMaxima(k, operands.bound, operands.parameters, operands.limits)
         self.outputs = [(d, align_d)]
         for name, _, layout in operands.bound.named_outputs():
@@ -55,20 +57,24 @@ class OutputStores:
             self.outputs.append((matrix, layout.align))
 
     def store(
-        self, accumulators: Sequence[Any], position: tuple[Any, Any, Any], valid: Any, full: bool
-    ) -> None:
+        self, accumulators: Sequence[Any], position: tuple[Any, Any, Any], valid: Any, full: bool,
+        down: int = 0,
+    ) -> None:  # fmt: skip
         """Store the outputs of neighbours from (row, column, batch) on, whose column is a multiple
         of their number. ``valid``: whether this thread has any, and their row exists; ``full``: all
-        elements are in D.
+        elements are in D. ``down``: they are this many rows below ``position``, which is that of
+        this thread's first ones in a unit of reductions; ``end_unit`` follows those of the unit.
         """
         k, count, (row, column, batch) = self.k, len(accumulators), position
-        offsets = [(0, i) for i in range(count)]
+        offsets = [(down, i) for i in range(count)]
         elements = TileElements(row, column, batch, offsets, count, full)
         values = self.operands.values([(x,) for x in accumulators], elements)
+        self.reductions.add(values, elements)
         self.maxima.begin()
         self.maxima.add(values, elements)
         self.maxima.end_lines(elements)
         self.maxima.store(batch)
+        position = (row + down if down else row), column, batch
         outputs = zip(self.operands.bound.graph.outputs, values, strict=True)
         tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
         for (type_, vector), (matrix, align) in zip(tensors, self.outputs, strict=True):
@@ -78,3 +84,24 @@ class OutputStores:
                 exists = valid if full else valid & (column + first < self.operands.limits[1])
                 with k.if_(exists):
                     store_vector(k, target + first, vector[first : first + width], type_)
+
+    def end_unit(
+        self, position: tuple[Any, Any, Any], shape: tuple[int, int], row_lanes: int
+    ) -> None:
+        """Store the partial results of a unit's rows and columns, to whose elements ``position`` is
+        this thread's first. ``row_lanes``: lanes, a power of two, that hold a row one after
+        another; the next lanes hold the next row. All lanes of the warp take part.
+        """
+        across = tuple(lane for lane in WARP_LANES if lane < row_lanes)
+        self.end_unit_of(position, shape, across)
+
+    def end_unit_of(
+        self, position: tuple[Any, Any, Any], shape: tuple[int, int], across: tuple[int, ...]
+    ) -> None:
+        """The same where lanes that differ in these bits hold other columns."""
+        if not self.reductions.outputs:
+            return
+        (row, column, batch), (rows, columns) = position, shape
+        down = tuple(lane for lane in WARP_LANES if lane not in across)
+        unit = ReductionUnit(rows, columns, row & -rows, column & -columns, down, across)
+        self.reductions.store(TileElements(row, column, batch, (), 1), unit)

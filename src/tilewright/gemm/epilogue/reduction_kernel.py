@@ -26,12 +26,14 @@ LOADS_IN_FLIGHT = 16  # of a thread
 @dataclass(frozen=True)
 class ReductionStep:
     """Which output a launch reduces, and how: the part of a kernel's identity that the problem does
-    not have. ``wide``: a CTA per element.
+    not have. ``wide``: a CTA per element. ``programmatic``: whether it may launch before the
+    kernels ahead have ended, for which its target is sm_90 or later.
     """
 
     name: str
     reduction: str
     wide: bool
+    programmatic: bool
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,17 @@ class ReductionParameters(KernelParameters):
     units: Reg = parameter("u32")
 
 
-def step_of(region: ReductionRegion) -> ReductionStep:
+def step_of(region: ReductionRegion, programmatic: bool) -> ReductionStep:
     """The step that reduces a region."""
-    return ReductionStep(region.name, region.output.reduction, region.kept in ("", "b"))
+    wide = region.kept in ("", "b")
+    return ReductionStep(region.name, region.output.reduction, wide, programmatic)
 
 
-def launch_shape(region: ReductionRegion) -> LaunchShape:
+def launch_shape(region: ReductionRegion, programmatic: bool) -> LaunchShape:
     """A CTA per element, or a thread per element."""
-    wide = step_of(region).wide
+    wide = step_of(region, programmatic).wide
     ctas = region.elements if wide else -(-region.elements // THREADS)
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, True)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, programmatic)
 
 
 def kernel_arguments(region: ReductionRegion, offset: int) -> KernelArguments:
@@ -83,8 +86,9 @@ def build(problem: Problem, step: ReductionStep) -> Traced:
     """Trace the kernel."""
 
     def kernel(k: Builder, p: Any) -> None:
-        k.wait_for_prior_grids()
-        k.launch_dependent_grids()
+        if step.programmatic:
+            k.wait_for_prior_grids()
+            k.launch_dependent_grids()
         partials = global_pointer(k, p.partials + p.offset).cast("f32")
         output = global_pointer(k, p.output).cast("f32")
         (_reduce_by_cta if step.wide else _reduce_by_threads)(k, p, partials, output, step)

@@ -11,13 +11,12 @@ from ..epilogue.operand_parameters import operand_values, parameters_with, reduc
 from ..kernel_launch import PAIR_ADDRESS, KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
-from ..splitk_reduction import d_tile
+from ..workspace import d_tile, regions, regions_offset
 from .epilogue_load.operand_stages import loaded_operands
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles
 from .tma_operand import GlobalMatrix, TmaOperand, operands
-from .tma_reductions import regions, regions_offset
 
 MATRIX_NAMES = ("a", "b", "b2", "c", "d")
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
@@ -95,7 +94,7 @@ def kernel_arguments(
     values |= _workspace_map(problem, config, device)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
     values |= _operand_maps(problem, config, strides)
-    values |= reduction_values(regions(problem, config), regions_offset(config))
+    values |= reduction_values(regions(problem, config), regions_offset(problem, config, device))
     parameters = tma_parameters(problem)
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
     unaddressed |= _unaddressed_operands(problem, config)

@@ -120,11 +120,6 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
                 f"got {config.warpgroup_rows}"
             ),
         )
-    partial = bool(problem.epilogue.partial_reductions)
-    yield _Rule(
-        partial & (config.split > 1),
-        lambda: ": split-K excludes sums, and maxima per row or column, in the epilogue",
-    )
     sizes = problem.epilogue.output_bytes
     width, least = config.graph_epilogue_width(problem), STORE_BYTES // min(sizes)
     bn = config.tile[1]
