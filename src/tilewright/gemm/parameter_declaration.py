@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 from ..builder import Builder, Traced, kernel_parameters
 from ..builder.kernel_function import trace_declared
+from ..ptx.parameter_block import ParameterLayout
 from .kernel_launch import ADDRESS_BYTES, MATRICES, KernelArguments
 
 TENSOR_MAP = "bytes 128 align 64"
@@ -67,22 +69,42 @@ class KernelParameters:
         """The parameter block with these values, 0 where there is none. No address is written into
         the parameters ``without_address``.
         """
-        types = cls.types(scalar_type)
-        layout = kernel_parameters.block(types)
-        offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
-        addressed = [
-            (f.name, i)
-            for i, matrix in enumerate(MATRICES)
-            for f in _declared(cls)
-            if f.metadata["address"] == matrix and f.name not in without_address
-        ]
-        empty = {name: EMPTY_MAP if type_ == TENSOR_MAP else 0 for name, type_ in types.items()}
+        key: Any = cls  # mypy holds a class for unhashable
+        block = _block(key, scalar_type)
         return KernelArguments(
-            layout.pack([values.get(name, empty[name]) for name in types]),
-            tuple((offsets[name] // ADDRESS_BYTES, i) for name, i in addressed),
-            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in offsets if f"{n}_ptr" in offsets),
-            types.get("alpha", "f32"),
+            block.layout.pack([values.get(name, empty) for name, empty in block.empty.items()]),
+            tuple((word, i) for name, word, i in block.addressed if name not in without_address),
+            block.scalars,
+            block.scalar_type,
         )
+
+
+class _Block(NamedTuple):
+    """The parameter block of a class: its layout; by name what an absent value is; (name, word,
+    index in ``MATRICES``) of each address; offsets of scale factors and of their pointers.
+    """
+
+    layout: ParameterLayout
+    empty: Mapping[str, object]
+    addressed: tuple[tuple[str, int, int], ...]
+    scalars: tuple[tuple[int, int], ...]
+    scalar_type: str
+
+
+@lru_cache(maxsize=256)
+def _block(cls: Any, scalar_type: str) -> _Block:
+    types = cls.types(scalar_type)
+    layout = kernel_parameters.block(types)
+    offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
+    addressed = (
+        (f.name, offsets[f.name] // ADDRESS_BYTES, i)
+        for i, matrix in enumerate(MATRICES)
+        for f in _declared(cls)
+        if f.metadata["address"] == matrix
+    )
+    scalars = ((offsets[n], offsets[f"{n}_ptr"]) for n in offsets if f"{n}_ptr" in offsets)
+    empty = {name: EMPTY_MAP if type_ == TENSOR_MAP else 0 for name, type_ in types.items()}
+    return _Block(layout, empty, tuple(addressed), tuple(scalars), types.get("alpha", "f32"))
 
 
 def _declared(cls: type[KernelParameters]) -> tuple[Field[Any], ...]:

@@ -22,7 +22,6 @@ from ...mma import (
     TensorMap,
     TiledCopy,
     TiledMma,
-    make_smem_layout,
     make_tiled_copy_C,
     make_tiled_mma,
 )
@@ -30,7 +29,7 @@ from ..epilogue.emission import stored_words
 from ..problem import Problem
 from .tma_config import TmaConfig
 from .tma_geometry import WARPGROUP, WGMMA_ROWS
-from .tma_operand import GlobalMatrix
+from .tma_operand import GlobalMatrix, shared_layout
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # all types have its layout
 
@@ -101,10 +100,8 @@ class EpilogueTile:
     @cached_property
     def layout(self) -> ComposedLayout:
         """The tile in shared memory: (row, column) → element."""
-        major, order = ("MN", (1, 0)) if self.swap else ("K", (0, 1))
-        made = make_smem_layout(self.type, major, (WGMMA_ROWS, self.width), order=order)
-        assert isinstance(made, ComposedLayout)
-        return made
+        major = "MN" if self.swap else "K"
+        return shared_layout(self.type.name, major, WGMMA_ROWS, self.width)
 
     @property
     def swizzle(self) -> int:

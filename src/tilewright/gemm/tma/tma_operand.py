@@ -11,7 +11,7 @@ one offset along it. One tensor copy loads a column, or a CTA's share of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ...builder import Builder, Pointer
@@ -25,6 +25,15 @@ from .tma_geometry import TmaGeometry
 
 WGMMA_K = 32  # bytes of K per wgmma
 PROMOTION = 128  # bytes that an L2 miss fetches; 256 is slower where lines straddle
+
+
+@lru_cache(maxsize=1024)
+def shared_layout(type_: str, major: str, rows: int, columns: int) -> ComposedLayout:
+    """A tile in shared memory: columns of swizzled lines. Computed once, for all shapes."""
+    order = (0, 1) if major == "K" else (1, 0)
+    made = make_smem_layout(type_, major, (rows, columns), order=order)
+    assert isinstance(made, ComposedLayout)
+    return made
 
 
 @dataclass(frozen=True)
@@ -83,10 +92,7 @@ class TmaOperand:
     @cached_property
     def layout(self) -> ComposedLayout:
         """The tile in shared memory: (row, k) → element."""
-        order = (0, 1) if self.major == "K" else (1, 0)
-        made = make_smem_layout(self.type, self.major, (self.extent, self.depth), order=order)
-        assert isinstance(made, ComposedLayout)
-        return made
+        return shared_layout(self.type, self.major, self.extent, self.depth)
 
     @property
     def swizzle(self) -> int:
