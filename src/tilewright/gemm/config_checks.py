@@ -76,3 +76,5 @@ def check_epilogue(config: Any, problem: Problem) -> None:
     """Raises ConfigError for an epilogue that the cp.async kernels do not compute."""
     if problem.pair:
         raise ConfigError(f"{config}: two matrices B need a configuration of kernel tma")
+    if problem.scaling is not None:
+        raise ConfigError(f"{config}: block scales need kernel tma")

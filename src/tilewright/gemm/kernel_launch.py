@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 MAX_OPERANDS = 24  # arrays of an epilogue
 PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
-# A, B, C, D, the workspace, the second B and the arrays of an epilogue, as slots number them.
-MATRICES = (*"abcdw", PAIR_ADDRESS, *(f"x{i}" for i in range(MAX_OPERANDS)))
+SCALE_ADDRESSES = ("scale_a", "scale_b")  # of block scales
+# A, B, C, D, the workspace, the second B, block scales and the arrays of an epilogue, as slots
+# number them.
+MATRICES = (
+    *"abcdw", PAIR_ADDRESS, *SCALE_ADDRESSES, *(f"x{i}" for i in range(MAX_OPERANDS)),
+)  # fmt: skip
 ADDRESS_BYTES = 8
 _ADDRESS = struct.Struct("<Q")
 _SCALARS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
@@ -41,7 +45,8 @@ class LaunchShape(NamedTuple):
 
 class MatrixStrides(NamedTuple):
     """Strides in elements: the leading dimension, from matrix to matrix of a batch, and (of an
-    epilogue's operands) along the contiguous dimension. 0 where an operand does not vary.
+    epilogue's operands) along the contiguous dimension. 0 where an operand does not vary. Of block
+    scales: along M or N, along the batch, and from block to block of K.
     """
 
     leading: int

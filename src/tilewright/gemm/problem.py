@@ -15,12 +15,13 @@ from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
 from ..target import DEFAULT_DEVICE, DeviceSpec
+from .block_scaling import BLOCK, BlockScaling
 
 if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
 
 FP8 = ("e4m3", "e5m2")
-PROMOTION_K = 128  # the K extent after which 8-bit floats' accumulators are promoted to f32
+PROMOTION_K = BLOCK  # the K extent after which 8-bit floats' accumulators are promoted to f32
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
 SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "f16": (("f16",), ("f16", "f32")),
@@ -78,7 +79,8 @@ class Problem:
     accumulate in the tensor core, which keeps fewer bits than f32; otherwise the accumulator is
     promoted to f32 every 128 of K. ``epilogue``: what is computed from the accumulator instead of
     α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
-    makes one D of n/2 columns from both accumulators. Raises DtypeError, ProblemError.
+    makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
+    have scales. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -98,6 +100,7 @@ class Problem:
     fast: bool = False
     epilogue: BoundEpilogue | None = None
     pair: bool = False
+    scaling: BlockScaling | None = None
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -133,6 +136,7 @@ class Problem:
                 f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}"
             )
         self._check_packed()
+        self._check_scaling()
         self._check_alignments()
 
     def _check_packed(self) -> None:
@@ -143,6 +147,15 @@ class Problem:
                 f"{self.a} must be K-major and K a multiple of {per}, got layout "
                 f"{self.layout.upper()} and K {self.k}"
             )
+
+    def _check_scaling(self) -> None:
+        if self.scaling is None:
+            return
+        if self.a not in FP8:
+            allowed = " and ".join(FP8)
+            raise DtypeError(f"A with block scales must be of {allowed}, got {self.a}")
+        if self.pair:
+            raise ProblemError("block scales exclude a pair of matrices B")
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -183,7 +196,7 @@ class Problem:
     @property
     def promoted(self) -> bool:
         """Whether accumulators are promoted: added in f32 outside the tensor core."""
-        return self.a in FP8 and not self.fast
+        return self.a in FP8 and (not self.fast or self.scaling is not None)
 
     @property
     def batched(self) -> bool:
@@ -221,4 +234,6 @@ class Problem:
         c, batch = " + C" if self.with_c else "", f"{self.batch} × " if self.batched else ""
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
         fast = " (fast accumulation)" if self.fast else ""
-        return f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()} → {self.d}{c}{fast}"
+        scaling = f", {self.scaling}" if self.scaling else ""
+        product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
+        return f"{product} → {self.d}{c}{fast}{scaling}"

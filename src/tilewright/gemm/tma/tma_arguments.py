@@ -60,9 +60,25 @@ class PairParameters(TmaParameters):
     map_b2: Pointer = parameter(TENSOR_MAP, address=PAIR_ADDRESS)
 
 
+@dataclass(frozen=True)
+class ScaledParameters(TmaParameters):
+    """With block scales."""
+
+    scale_a: Reg = parameter("u64", address="scale_a")
+    scale_a_m: Reg = parameter("u64")
+    scale_a_k: Reg = parameter("u64")
+    scale_a_batch: Reg = parameter("u64")
+    scale_b: Reg = parameter("u64", address="scale_b")
+    scale_b_n: Reg = parameter("u64")
+    scale_b_k: Reg = parameter("u64")
+    scale_b_batch: Reg = parameter("u64")
+
+
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
+    if problem.scaling is not None:
+        base = ScaledParameters
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
@@ -92,6 +108,7 @@ def kernel_arguments(
             values[f"map_{name}"] = tile.map(matrix).encode()
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
+    values |= _scale_values(problem, strides)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
     values |= _operand_maps(problem, config, strides)
     values |= reduction_values(regions(problem, config), regions_offset(problem, config, device))
@@ -118,6 +135,17 @@ def _unaddressed_operands(problem: Problem, config: TmaConfig) -> set[str]:
     loaded = {operand.name for operand in loaded_operands(problem, config)}
     inputs = problem.epilogue.tensor_inputs() if problem.epilogue else ()
     return {name if name in loaded else f"map_{name}" for name, _ in inputs}
+
+
+def _scale_values(problem: Problem, strides: Mapping[str, MatrixStrides]) -> dict[str, object]:
+    """The strides of block scales."""
+    if problem.scaling is None:
+        return {}
+    values: dict[str, object] = {}
+    for name, dimension in (("scale_a", "m"), ("scale_b", "n")):
+        leading, batch, inner = strides[name]
+        values |= {f"{name}_{dimension}": leading, f"{name}_k": inner, f"{name}_batch": batch}
+    return values
 
 
 def _output_maps(

@@ -16,6 +16,7 @@ from ..problem import Problem
 
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
+SCALE_BUFFERS = 2  # k-blocks whose scales of columns are in shared memory
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
 LOAD_STAGES = 2  # epilogue tiles of matrix operands in shared memory per warpgroup
@@ -194,6 +195,15 @@ class TmaGeometry(Generic[N]):
         size = self.load_bytes(problem)
         return (size > 0) & (self._shared_bytes_without_loads(problem) + size <= MAX_SHARED_BYTES)
 
+    def scale_shared_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory of the block scales of single columns of the tile."""
+        if problem.scaling is None:
+            return 0 * self.stages
+        rows, columns = problem.scaling.rows, problem.scaling.columns
+        single = select(self.swap, rows, columns) == 1
+        size: N = select(single, self.consumers * SCALE_BUFFERS * self.tile[1] * 4, 0)
+        return size
+
     def shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory of a CTA."""
         loads = select(self.loads_by_tma(problem), self.load_bytes(problem), 0)
@@ -202,11 +212,15 @@ class TmaGeometry(Generic[N]):
 
     def _shared_bytes_without_loads(self, problem: Problem) -> N:
         ring = self.stages * self.stage_bytes(problem.input.bits)
-        return ring + self.epilogue_shared_bytes(problem) + BARRIER_BYTES
+        return ring + self._beside_stages(problem)
+
+    def _beside_stages(self, problem: Problem) -> N:
+        scales = self.scale_shared_bytes(problem)
+        return self.epilogue_shared_bytes(problem) + scales + BARRIER_BYTES
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
-        taken = self.epilogue_shared_bytes(problem) + self.load_bytes(problem) + BARRIER_BYTES
+        taken = self._beside_stages(problem) + self.load_bytes(problem)
         ring = device.limits.shared_per_block - taken
         return ring // self.stage_bytes(problem.input.bits)
 

@@ -25,7 +25,14 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Reg, Traced
+from ...builder import (
+    Builder,
+    OrderedSequenceBarrier,
+    PipelineState,
+    PipelineTmaAsync,
+    Reg,
+    Traced,
+)
 from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
 from ..kernel_launch import LaunchShape
@@ -34,14 +41,15 @@ from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandReader, OperandStages
+from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
+from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
-from .tma_arguments import PairParameters, TmaParameters, tma_parameters
+from .tma_arguments import PairParameters, ScaledParameters, TmaParameters, tma_parameters
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue
-from .tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
 
@@ -104,6 +112,9 @@ class TmaKernel:
             config.epilogue_shared_bytes(problem), 1024
         ).address()
         self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
+        self.scale_address = None
+        if size := config.scale_shared_bytes(problem):
+            self.scale_address = k.dynamic_shared(size, 16).address()
         readers = 1 if config.pingpong else config.consumers
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
         self.stages = SharedStages(
@@ -233,9 +244,7 @@ class TmaKernel:
         consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         first_row = 0 if config.pingpong else consumer * config.d_warpgroup_rows(self.problem)
         state = self.stages.pipeline.make_consumer_state()
-        mainloop = (PromotedMainloop if self.problem.promoted else WgmmaMainloop)(
-            k, self.problem, config, self.stages, self.scheduler, consumer, self.order, state
-        )
+        mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
         if self.order:
             self.order.start()
@@ -245,6 +254,8 @@ class TmaKernel:
         def process(tile: WorkTileInfo, next_k_blocks: Any) -> None:
             if self.order:
                 self.order.wait()
+            if isinstance(mainloop, ScaledMainloop):
+                mainloop.begin(tile, first_row)
             accumulators = mainloop.run(k.max(tile.k_blocks, 1), next_k_blocks)
             if config.split > 1:
                 with k.if_(tile.partial >= 0 if config.tail else True):
@@ -262,6 +273,13 @@ class TmaKernel:
         if config.split == 1 or config.tail:
             epilogue.drain()
         partials.drain()
+
+    def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:
+        k, p, problem, config = self.k, self.parameters, self.problem, self.config
+        more = self.stages, self.scheduler, consumer, self.order, state
+        if isinstance(p, ScaledParameters):
+            return ScaledMainloop(k, problem, config, p, self.scale_address, *more)
+        return (PromotedMainloop if problem.promoted else WgmmaMainloop)(k, problem, config, *more)
 
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import gemm
 from ...errors import ConfigError, ProblemError
+from ...gemm.block_scaling import BlockScaling
 from ...gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout, operand_align
 from ...gemm.epilogue.operand_parameters import check_operands
+from ...gemm.kernel_launch import SCALE_ADDRESSES
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
@@ -58,7 +60,7 @@ class Dispatch:
         database = tuning_database()
         self.tuning_result = (
             database.find(self.original_problem, target)
-            if config is None and request.epilogue is None
+            if config is None and request.epilogue is None and request.scales is None
             else None
         )
         self.tuning_state = database.state
@@ -80,7 +82,7 @@ class Dispatch:
             names.get(x, x): gemm.MatrixStrides(layout.leading_dim, layout.batch_stride)
             for x, layout in self.layouts.items()
         }
-        strides |= self._operand_strides()
+        strides |= self._operand_strides() | self._scale_strides()
         return gemm.launches(self.problem, self.config, strides, self.target)
 
     def record(self) -> CallRecord:
@@ -135,8 +137,27 @@ class Dispatch:
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
             align_c=align_c, align_d=layouts["d"].align,
             batch=prod(request.batch), fast=request.fast_accum and a in FP8,
-            epilogue=self._bound_epilogue(), pair="b2" in layouts,
+            epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
         )  # fmt: skip
+
+    def _scaling(self) -> BlockScaling | None:
+        """The block scales of the kernel's A and B."""
+        scales = self.request.scales
+        if scales is None:
+            return None
+        return scales.scaling.transposed() if self.swapped else scales.scaling
+
+    def _scale_strides(self) -> dict[str, gemm.MatrixStrides]:
+        """The strides of block scales, under the kernel's letters."""
+        scales = self.request.scales
+        if scales is None:
+            return {}
+        signatures = (scales.b, scales.a) if self.swapped else (scales.a, scales.b)
+        strides = (s.strides for s in signatures)
+        return {
+            name: gemm.MatrixStrides(side, batch, inner)
+            for name, (side, inner, batch) in zip(SCALE_ADDRESSES, strides, strict=True)
+        }
 
     def _bound_epilogue(self) -> BoundEpilogue | None:
         """The epilogue for the kernel's D, which is transposed if ``swapped``."""

@@ -40,7 +40,10 @@ def launch_in_place(
     layout = prepared.layouts["d"]
     d = _allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
     space = _allocate(views.a, prepared.workspace, owners) if prepared.workspace else 0
-    addresses = Addresses(at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands)
+    addresses = Addresses(
+        at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands,
+        (views.scales[0].address, views.scales[1].address) if views.scales else (0, 0),
+    )  # fmt: skip
     prepared.launch(addresses, scales, stream)
     if layout.copied:
         spec = relayout_spec(views.d, layout, back=True)

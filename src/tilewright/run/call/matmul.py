@@ -43,10 +43,12 @@ from .request import (
 from .staging import StagedCall
 
 if TYPE_CHECKING:
-    from . import epilogue_call, scaled_matmul
+    from . import epilogue_call
+    from .scaled import block_scale_views, scaled_matmul
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
-    scaled_matmul = deferred(".scaled_matmul", __package__)
+    scaled_matmul = deferred(".scaled.scaled_matmul", __package__)
+    block_scale_views = deferred(".scaled.block_scale_views", __package__)
 
 _fast_calls = CallCache()
 
@@ -107,7 +109,10 @@ def matmul(
 
     ``a`` and ``b`` may be ``Scaled`` matrices with one scale, or one for each row of ``a`` and each
     column of ``b``: the accumulator is multiplied by the scale of ``a``, then by that of ``b``,
-    before all else. D then is bf16 by default.
+    before all else. With scales for each 128 along K of both matrices, and for each 1 or 128 rows
+    of ``a`` and columns of ``b``, the accumulator of each k-block is multiplied by the product of
+    both scales and added to the total by an FMA; this takes no ``epilogue``. D then is bf16 by
+    default.
 
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
@@ -129,7 +134,12 @@ def matmul(
             return result
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
     if is_quantized(a, b):
-        return scaled_matmul.scaled_matmul((a, b, c, out, alpha, beta, {}), tuple(options), None)
+        scales = scaled_matmul.block_scales(a, b)
+        if scales is None:
+            arguments = a, b, c, out, alpha, beta, operands
+            return scaled_matmul.scaled_matmul(arguments, tuple(options), None)
+        product = MatmulArguments(a.data, b.data, c, out, alpha, beta, scales)
+        return slow_call(product, options)[0]
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)
@@ -145,18 +155,20 @@ def slow_call(
     """
     prepared, views, scales, d = prepare(arguments, options)
     prepared.check_problem(problem)
-    a, b, c, out, alpha, beta = arguments
+    a, b, c, out, alpha, beta, block_scales = arguments
     fast_call = None
     if prepared.staged or 0 in views.d.shape:
         with StagedCall(prepared, views, scales) as staged:
             staged.start()
             staged.download()
     else:
-        stream = stream_for_arrays(prepared.device, a, b, c, out)
+        more = () if block_scales is None else (block_scales.a, block_scales.b)
+        stream = stream_for_arrays(prepared.device, a, b, c, out, *more)
         launch_in_place(prepared, views, scales, stream)
         array_view.mark_written([d])
-        wait_for_hidden_streams(prepared.device, stream, (a, b, c, alpha, beta))
-        fast_call = _fast_call(prepared, arguments, scales)
+        wait_for_hidden_streams(prepared.device, stream, (a, b, c, alpha, beta, *more))
+        if block_scales is None:
+            fast_call = _fast_call(prepared, arguments, scales)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
 
@@ -165,7 +177,7 @@ def _fast_call(
     prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors
 ) -> FastCall | None:
     """The fast path for calls like this one: ``fast_call(a, b, c, out, alpha, beta)``."""
-    *matrices, alpha, beta = arguments
+    *matrices, alpha, beta, _ = arguments
     request = prepared.request
     names = tuple(map(scalar_name, range(len(scales))))
     arrays = {name: x for name, x in zip("abcd", matrices, strict=True) if x is not None}
@@ -193,7 +205,7 @@ def prepare(
     arguments: MatmulArguments, options: MatmulOptions
 ) -> tuple[PreparedCall, OperandViews, ScaleFactors, Any]:
     """Stages 1 to 3 and the result array: everything before the first launch."""
-    a, b, c, out, alpha, beta = arguments
+    a, b, c, out, alpha, beta, block_scales = arguments
     kind = array_view.kind_of(a)
     va, vb = kind.view(a), array_view.view(b)
     vc = None if c is None else array_view.view(c)
@@ -202,6 +214,9 @@ def prepare(
     request = make_request(
         va, vb, vc, vd, options.out_dtype, False, options.precision, options.fast_accum
     )
+    scale_views = None
+    if block_scales is not None:
+        request, scale_views = block_scale_views.request_with_scales(request, block_scales)
     scales = alpha_and_beta(alpha, beta, arrays_on, request.scale_dtype)
     reads_c = bool(scales[1].address or scales[1].value)
     if reads_c and vc is None:
@@ -217,4 +232,7 @@ def prepare(
         check_output_overlap(va, vb, vc, vd)
         factors = dict(zip(("alpha", "beta"), scales, strict=True))
         check_factors_apart(factors, request.scale_dtype, arrays_on, vd)
-    return prepared, OperandViews(va, vb, vc if reads_c else None, vd), scales, out
+        if scale_views is not None:
+            scale_views.check_apart(vd)
+    views = OperandViews(va, vb, vc if reads_c else None, vd, scales=scale_views)
+    return prepared, views, scales, out

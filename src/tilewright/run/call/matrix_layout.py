@@ -17,7 +17,7 @@ L2_LINE = 128
 
 class OperandViews(NamedTuple):
     """The arrays of a call. ``c`` is None if the call does not read C; ``b2`` is the second matrix
-    of a pair.
+    of a pair, ``scales`` are the block scales of A and B.
     """
 
     a: ArrayView
@@ -25,6 +25,7 @@ class OperandViews(NamedTuple):
     c: ArrayView | None
     d: ArrayView
     b2: ArrayView | None = None
+    scales: tuple[ArrayView, ArrayView] | None = None
 
 
 class MatrixLayout(NamedTuple):

@@ -35,7 +35,8 @@ else:
 
 class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
-    ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue.
+    ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue;
+    ``scales``: of A's and B's block scales.
     """
 
     a: int
@@ -45,6 +46,7 @@ class Addresses(NamedTuple):
     workspace: int = 0
     b2: int = 0
     operands: tuple[int, ...] = ()
+    scales: tuple[int, int] = (0, 0)
 
 
 AddressSlots = tuple[tuple[int, str], ...]
@@ -138,8 +140,9 @@ class PreparedCall:
         unread = at.d & -MAX_ALIGN
         a, b = at.a or unread, at.b or unread
         ab = (b, a) if self.swapped else (a, b)
+        factors = at.scales[::-1] if self.swapped else at.scales
         for launch, arguments in self._kernels:
-            addresses = (*ab, at.c, at.d, at.workspace, at.b2 or unread, *at.operands)
+            addresses = (*ab, at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.operands)
             launch(arguments.pack(addresses, scales), stream)
 
     def check_problem(self, planned: gemm.Problem | None) -> None:

@@ -20,11 +20,24 @@ from .alpha_beta import ScaleFactor
 from .matrix_layout import ArraySignature, signature_of
 
 if TYPE_CHECKING:
+    from ...gemm.block_scaling import BlockScaling
     from ...gemm.epilogue.graph import EpilogueGraph
 
 TF32X3_TERMS = 3  # tf32 products that replace one f32 product
 PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _VECTOR_HINT = "pass a vector as a matrix of one row, x[None, :], or of one column, x[:, None]"
+
+
+class BlockScales(NamedTuple):
+    """The arrays of scales of a product of A (M×K) and B (K×N), in blocks of 128 along K.
+
+    ``a``: (M / rows, K / 128), ``b``: (K / 128, N / columns), rounded up, f32; of a stack of
+    matrices, a stack of either.
+    """
+
+    scaling: BlockScaling
+    a: Any
+    b: Any
 
 
 class MatmulArguments(NamedTuple):
@@ -36,6 +49,7 @@ class MatmulArguments(NamedTuple):
     out: Any
     alpha: Any
     beta: Any
+    scales: BlockScales | None = None
 
 
 class MatmulOptions(NamedTuple):
@@ -74,13 +88,21 @@ class EpilogueRequest(NamedTuple):
         return sum(output.reduced in ("", "b") for output in self.graph.outputs)
 
 
+class BlockScaleRequest(NamedTuple):
+    """Block scales: the strides are along M (of A) or N (of B), along K, and of the batch."""
+
+    scaling: BlockScaling
+    a: OperandSignature
+    b: OperandSignature
+
+
 class Request(NamedTuple):
     """D = α A B + β C, by the signatures of its arrays.
 
     ``out`` is None if D is a new array; ``dtype`` is D's type. ``reads_c``: there is a C, and β is
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
     ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
-    multiplied by, too.
+    multiplied by, too; ``scales``: of blocks of A and B.
     """
 
     a: ArraySignature
@@ -93,6 +115,7 @@ class Request(NamedTuple):
     fast_accum: bool = False
     epilogue: EpilogueRequest | None = None
     b2: ArraySignature | None = None
+    scales: BlockScaleRequest | None = None
 
     @property
     def mnk(self) -> tuple[int, int, int]:

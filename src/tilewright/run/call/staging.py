@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
@@ -62,7 +64,17 @@ class StagedCall:
         b2 = 0
         if views.b2 is not None:
             b2 = self._upload_matrix(views.b2, layouts["b2"])
-        return Addresses(a, b, c, d, workspace, b2)
+        scales = (0, 0)
+        if views.scales is not None:
+            scales = (self._upload_compact(views.scales[0]), self._upload_compact(views.scales[1]))
+        return Addresses(a, b, c, d, workspace, b2, scales=scales)
+
+    def _upload_compact(self, view: ArrayView) -> int:
+        """Upload an array without gaps between its elements."""
+        rows = np.ascontiguousarray(array_view.bits(view)).reshape(1, -1)
+        address = self._alloc(rows.nbytes)
+        self.prepared.device.upload(address, rows, rows.size)
+        return address
 
     def _alloc_matrix(self, view: ArrayView, layout: OperandLayout) -> int:
         return self._alloc(layout.elements(view.shape) * view.itemsize)

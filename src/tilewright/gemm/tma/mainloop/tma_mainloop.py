@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...builder import Builder, OrderedSequenceBarrier, PipelineState
-from ...builder.tensors.wgmma_fragments import descriptor_start
-from ..problem import Problem
-from .stage_operands import SharedStages
-from .tile_scheduler import TileScheduler
-from .tma_checks import has_two_accumulator_sets
-from .tma_config import TmaConfig
-from .tma_geometry import WARPGROUP, WGMMA_ROWS
+from ....builder import Builder, OrderedSequenceBarrier, PipelineState
+from ....builder.tensors.wgmma_fragments import descriptor_start
+from ...problem import Problem
+from ..stage_operands import SharedStages
+from ..tile_scheduler import TileScheduler
+from ..tma_checks import has_two_accumulator_sets
+from ..tma_config import TmaConfig
+from ..tma_geometry import WARPGROUP, WGMMA_ROWS
 
 
 class AccumulatorTile(NamedTuple):
@@ -233,16 +233,24 @@ class PromotedMainloop(WgmmaMainloop):
         k.wgmma_commit()
 
     def _add(self, index: int) -> None:
-        """Add a set to the total; release its stage if the set was the last to read it."""
-        if self.by_stage or index == 1:
-            self.release(self.previous, None)
+        """Add a set to the total."""
+        self._release_read(index)
         for registers, block, column, columns in self.sets[index]:
             total = self.total[block][column // 2 : (column + columns) // 2]
             for t, s in zip(total, registers, strict=True):
                 self.k.add(t, s, into=t)
 
+    def _reads_last(self, index: int) -> bool:
+        """Whether a set's wgmmas are the last ones that read their stage."""
+        return self.by_stage or index == 1
+
+    def _release_read(self, index: int) -> None:
+        """Release the stage of a set's wgmmas, which have completed, if they were its last."""
+        if self._reads_last(index):
+            self.release(self.previous, None)
+
     def _advance(self, index: int) -> None:
         """Go to the next stage if all wgmmas of this one are issued."""
-        if self.by_stage or index == 1:
+        if self._reads_last(index):
             self.k.mov(self.state.stage, into=self.previous)
             self.state.advance()

@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DtypeError, EpilogueError, ProblemError
-from ...gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
-from ...quantization.packed import Packed, is_quantized
-from ...quantization.scaled import Scaled
-from ..arrays import array_view
-from .alpha_beta import ALPHA, BETA
-from .epilogue_call import matmul_with_epilogue
+from ....errors import DtypeError, EpilogueError, ProblemError
+from ....gemm.block_scaling import BLOCK, SIDES, BlockScaling
+from ....gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
+from ....quantization.packed import Packed, is_quantized
+from ....quantization.scaled import Scaled
+from ...arrays import array_view
+from ..alpha_beta import ALPHA, BETA
+from ..epilogue_call import matmul_with_epilogue
+from ..request import BlockScales
 
 NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
 
@@ -35,7 +37,7 @@ def scaled_matmul(arguments: Sequence[Any], options: tuple[Any, ...], function: 
     ``options``: those of ``MatmulOptions``; ``function``: the epilogue function, or None for D =
     α · (scaled product) + β · C, in bf16 by default.
 
-    Raises ProblemError for scales that vary along K and for Packed matrices.
+    Raises ProblemError for other scales that vary along K and for Packed matrices.
     """
     a, b, c, out, alpha, beta, operands = arguments
     if function is None:
@@ -81,10 +83,23 @@ def _check_matrix(name: str, matrix: Any) -> None:
     if _size(matrix.scales) != 1 and not (rows_or_columns and matrix.block[1 - along_k] == 1):
         line = "row" if name == "a" else "column"
         raise ProblemError(
-            f"{name} must have one scale or one per {line}, got {matrix}: there is no kernel yet "
-            "with scales that vary along K",
+            f"{name} must have one scale or one per {line}, or both matrices must have blocks of "
+            f"{BLOCK} along K and no epilogue, got {matrix}",
             hint=f"{name}.dequantize() is the matrix in f32",
         )
+
+
+def block_scales(a: Any, b: Any) -> BlockScales | None:
+    """The scales of two matrices in blocks of 128 along K, which the mainloop multiplies; None for
+    others.
+    """
+    if not (isinstance(a, Scaled) and isinstance(b, Scaled)):
+        return None
+    depth = a.shape[-1]
+    (rows, along_a), (along_b, columns) = a.block, b.block
+    if depth <= BLOCK or not along_a == along_b == BLOCK or {rows, columns} - set(SIDES):
+        return None
+    return BlockScales(BlockScaling(rows, columns), _operand(a), _operand(b))
 
 
 def _size(array: Any) -> int:

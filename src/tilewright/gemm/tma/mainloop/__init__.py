@@ -1,0 +1,1 @@
+"""The mainloops of kernel ``tma``: plain, promoted, with block scales."""

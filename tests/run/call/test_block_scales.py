@@ -1,0 +1,133 @@
+"""Block scales: kernel ``tma`` multiplies them into the accumulator as it promotes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from gemm_cases.resident import Resident, registered
+from references.block_scaled_products import operands, product, reference
+from rows import every_row
+from tilewright.dtypes import dtype
+from tilewright.errors import ConfigError, DtypeError, ProblemError
+from tilewright.gemm.block_scaling import BlockScaling
+from tilewright.quantization import quantize
+from tilewright.run.call.request import BlockScales
+
+bf16 = dtype("bf16").numpy
+
+ROWS_BLOCKS, ROWS_COLUMNS = BlockScaling(1, 128), BlockScaling(1, 1)
+BLOCKS, BLOCKS_COLUMNS = BlockScaling(128, 128), BlockScaling(128, 1)
+
+# (configuration, scaling, (M, N, K)): the first ones are quick.
+CASES: list[tuple[str, BlockScaling, tuple[int, int, int]]] = [
+    ("tma:64x64x128:1:4/1x1", ROWS_BLOCKS, (100, 190, 300)),
+    ("tma:64x32x128:1:4~", ROWS_BLOCKS, (20, 200, 400)),
+    ("tma:128x96x128:2p:3", ROWS_BLOCKS, (300, 200, 256)),
+    ("tma:128x48x128:2p:3*2", ROWS_COLUMNS, (300, 90, 700)),
+    ("tma:128x128x128:2:4", BLOCKS, (200, 300, 400)),
+    ("tma:128x192x128:2:4", ROWS_BLOCKS, (200, 400, 200)),
+    ("tma:64x192x128:1:4", BLOCKS_COLUMNS, (100, 200, 130)),
+    ("tma:128x64x128:2:4/2x1", ROWS_BLOCKS, (500, 100, 384)),
+    ("tma:128x64x128:2:4/1x2+2", BLOCKS, (500, 1000, 384)),
+    ("tma:64x16x128:1:4~", BLOCKS_COLUMNS, (15, 100, 140)),
+    ("tma:64x24x128:1:4*3~", ROWS_COLUMNS, (23, 100, 900)),
+    ("tma:128x144x128:2:4", ROWS_BLOCKS, (130, 288, 200)),
+    ("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
+]
+
+
+def same(got: Any, expected: Any) -> bool:
+    """Whether two f32 arrays have the same bits; any NaN equals another."""
+    nan = np.isnan(expected)
+    return bool(
+        np.array_equal(np.isnan(got), nan)
+        and np.array_equal(got[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+    )
+
+
+@every_row("case", CASES, ids=lambda c: f"{c[0]}-{c[1]}".replace(" ", ""), parts=4)
+def test_block_scales(case: tuple[str, BlockScaling, tuple[int, int, int]]) -> None:
+    config, scaling, mnk = case
+    split = "*" in config or "+" in config
+    a, b, scales = operands(mnk, scaling, ("e4m3", "e5m2"), hostile=not split, exact=split)
+    got = product(a, b, scales, config=config, out_dtype="f32", device="vm")
+    assert same(got, reference(a, b, scales))
+
+
+def test_batches_layouts_and_factors() -> None:
+    """A stack; a column-major D, which swaps A and B; α, β and C; scales with any strides."""
+    a, b, scales = operands((70, 50, 260), ROWS_BLOCKS, ("e4m3", "e4m3"), batch=(2,))
+    expected = reference(a, b, scales)
+    config = "tma:64x32x128:1:3"
+    got = product(a, b, scales, config=config, out_dtype="f32", device="vm")
+    assert same(got, expected)
+    first = scales._replace(a=scales.a[0], b=scales.b[0])
+    out = np.zeros((50, 70), np.float32).T
+    product(a[0], b[0], first, out=out, config=config, device="vm")
+    assert same(out, expected[0])
+    c = np.full((70, 50), 0.5, np.float32)
+    got = product(a[0], b[0], first, c=c, alpha=2.0, beta=4.0, out_dtype="f32", device="vm")
+    assert np.array_equal(got, expected[0] * 2 + 2)
+    assert not product(a[0], b[0], first, alpha=0.0, out_dtype="f32", device="vm").any()
+    with registered():
+        left, right = Resident.of(a[0]), Resident.of(np.ascontiguousarray(b[0].T)).T
+        rows = Resident.of(np.repeat(np.ascontiguousarray(first.a.T), 2, axis=1))
+        sa = rows.cut((70, 3), (2, 140))
+        placed = BlockScales(ROWS_BLOCKS, sa, Resident.of(first.b))
+        assert same(
+            product(left, right, placed, config=config, out_dtype="f32").numpy(), expected[0]
+        )
+
+
+def test_no_k() -> None:
+    a, b, scales = operands((5, 40, 0), BLOCKS, ("e4m3", "e4m3"))
+    assert np.array_equal(product(a, b, scales, device="vm"), np.zeros((5, 40)))
+
+
+ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (
+        {"a": np.ones((70, 2), np.float32)},
+        ProblemError,
+        "scales of a must have shape 70×3, got 70×2",
+    ),
+    ({"b": np.ones((1, 3), np.float32)}, ProblemError, "scales of b must have shape 3×1, got 1×3"),
+    ({"b": np.ones((3, 1), np.float16)}, DtypeError, "scales of b must be f32, got f16"),
+]
+
+
+@every_row("case", ERRORS)
+def test_errors(case: tuple[dict[str, Any], type[Exception], str]) -> None:
+    changed, error, text = case
+    a, b, scales = operands((70, 50, 260), ROWS_BLOCKS, ("e4m3", "e4m3"))
+    with pytest.raises(error, match=text):
+        product(a, b, scales._replace(**changed), device="vm")
+
+
+def test_kernels_and_types_without_block_scales() -> None:
+    a, b, scales = operands((70, 50, 260), ROWS_BLOCKS, ("e4m3", "e4m3"))
+    with pytest.raises(ConfigError, match="block scales need kernel tma"):
+        product(a, b, scales, config="64x64x128:2x2:3", device="vm")
+    with pytest.raises(DtypeError, match="A with block scales must be of e4m3 and e5m2, got bf16"):
+        product(a.astype(bf16), b.astype(bf16), scales, device="vm")
+    with pytest.raises(ProblemError, match="rows of a scale must be 1 or 128, got 64"):
+        BlockScaling(64, 1)
+    with pytest.raises(ProblemError, match="out must not share memory with the scales"):
+        memory = np.ones((70, 50), np.float32)
+        product(a, b, scales._replace(a=memory[:, :3]), out=memory, device="vm")
+
+
+def test_matmul_of_quantized_matrices() -> None:
+    rng = np.random.default_rng(3)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (200, 300)))
+    a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128)).T
+    got = tilewright.matmul(a, b, out_dtype="f32", device="vm")
+    assert same(got, reference(a.data, b.data, BlockScales(ROWS_BLOCKS, a.scales, b.scales)))
+    left, right = (matrix.dequantize().astype(np.float64) for matrix in (a, b))
+    assert (np.abs(got - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right))).all()
+    assert tilewright.matmul(a, b, device="vm").dtype == bf16
+    with pytest.raises(ProblemError, match="must have blocks of 128 along K and no epilogue"):
+        tilewright.matmul(a, b, epilogue=lambda acc: acc, device="vm")
