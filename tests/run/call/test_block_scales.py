@@ -9,7 +9,15 @@ import pytest
 
 import tilewright
 from gemm_cases.resident import Resident, registered
-from references.block_scaled_products import operands, product, reference
+from references.block_scaled_products import (
+    BLOCKS,
+    CASES,
+    ROWS_BLOCKS,
+    BlockScaledCase,
+    operands,
+    product,
+    reference,
+)
 from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import ConfigError, DtypeError, ProblemError
@@ -18,26 +26,6 @@ from tilewright.quantization import quantize
 from tilewright.run.call.request import BlockScales
 
 bf16 = dtype("bf16").numpy
-
-ROWS_BLOCKS, ROWS_COLUMNS = BlockScaling(1, 128), BlockScaling(1, 1)
-BLOCKS, BLOCKS_COLUMNS = BlockScaling(128, 128), BlockScaling(128, 1)
-
-# (configuration, scaling, (M, N, K)): the first ones are quick.
-CASES: list[tuple[str, BlockScaling, tuple[int, int, int]]] = [
-    ("tma:64x64x128:1:4/1x1", ROWS_BLOCKS, (100, 190, 300)),
-    ("tma:64x32x128:1:4~", ROWS_BLOCKS, (20, 200, 400)),
-    ("tma:128x96x128:2p:3", ROWS_BLOCKS, (300, 200, 256)),
-    ("tma:128x48x128:2p:3*2", ROWS_COLUMNS, (300, 90, 700)),
-    ("tma:128x128x128:2:4", BLOCKS, (200, 300, 400)),
-    ("tma:128x192x128:2:4", ROWS_BLOCKS, (200, 400, 200)),
-    ("tma:64x192x128:1:4", BLOCKS_COLUMNS, (100, 200, 130)),
-    ("tma:128x64x128:2:4/2x1", ROWS_BLOCKS, (500, 100, 384)),
-    ("tma:128x64x128:2:4/1x2+2", BLOCKS, (500, 1000, 384)),
-    ("tma:64x16x128:1:4~", BLOCKS_COLUMNS, (15, 100, 140)),
-    ("tma:64x24x128:1:4*3~", ROWS_COLUMNS, (23, 100, 900)),
-    ("tma:128x144x128:2:4", ROWS_BLOCKS, (130, 288, 200)),
-    ("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
-]
 
 
 def same(got: Any, expected: Any) -> bool:
@@ -49,12 +37,13 @@ def same(got: Any, expected: Any) -> bool:
     )
 
 
-@every_row("case", CASES, ids=lambda c: f"{c[0]}-{c[1]}".replace(" ", ""), parts=4)
-def test_block_scales(case: tuple[str, BlockScaling, tuple[int, int, int]]) -> None:
-    config, scaling, mnk = case
-    split = "*" in config or "+" in config
-    a, b, scales = operands(mnk, scaling, ("e4m3", "e5m2"), hostile=not split, exact=split)
-    got = product(a, b, scales, config=config, out_dtype="f32", device="vm")
+@every_row("case", CASES, ids=str, parts=4)
+def test_block_scales(case: BlockScaledCase) -> None:
+    split = "*" in case.config or "+" in case.config
+    a, b, scales = operands(
+        case.mnk, case.scaling, ("e4m3", "e5m2"), hostile=not split, exact=split
+    )
+    got = product(a, b, scales, config=case.config, out_dtype="f32", device="vm")
     assert same(got, reference(a, b, scales))
 
 

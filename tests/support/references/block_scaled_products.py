@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,37 @@ from tilewright.gemm.block_scaling import BLOCK, BlockScaling
 from tilewright.gemm.epilogue.reference import fma
 from tilewright.run.call.matmul import slow_call
 from tilewright.run.call.request import BlockScales, MatmulArguments, MatmulOptions
+
+
+class BlockScaledCase(NamedTuple):
+    """A configuration of kernel ``tma``, and the problem: M, N, K."""
+
+    config: str
+    scaling: BlockScaling
+    mnk: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"{self.config}, {self.scaling}"
+
+
+ROWS_BLOCKS, ROWS_COLUMNS = BlockScaling(1, 128), BlockScaling(1, 1)
+BLOCKS, BLOCKS_COLUMNS = BlockScaling(128, 128), BlockScaling(128, 1)
+
+CASES = [
+    BlockScaledCase("tma:64x64x128:1:4/1x1", ROWS_BLOCKS, (100, 190, 300)),
+    BlockScaledCase("tma:64x32x128:1:4~", ROWS_BLOCKS, (20, 200, 400)),
+    BlockScaledCase("tma:128x96x128:2p:3", ROWS_BLOCKS, (300, 200, 256)),
+    BlockScaledCase("tma:128x48x128:2p:3*2", ROWS_COLUMNS, (300, 90, 700)),
+    BlockScaledCase("tma:128x128x128:2:4", BLOCKS, (200, 300, 400)),
+    BlockScaledCase("tma:128x192x128:2:4", ROWS_BLOCKS, (200, 400, 200)),
+    BlockScaledCase("tma:64x192x128:1:4", BLOCKS_COLUMNS, (100, 200, 130)),
+    BlockScaledCase("tma:128x64x128:2:4/2x1", ROWS_BLOCKS, (500, 100, 384)),
+    BlockScaledCase("tma:128x64x128:2:4/1x2+2", BLOCKS, (500, 1000, 384)),
+    BlockScaledCase("tma:64x16x128:1:4~", BLOCKS_COLUMNS, (15, 100, 140)),
+    BlockScaledCase("tma:64x24x128:1:4*3~", ROWS_COLUMNS, (23, 100, 900)),
+    BlockScaledCase("tma:128x144x128:2:4", ROWS_BLOCKS, (130, 288, 200)),
+    BlockScaledCase("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
+]
 
 HOSTILE = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -1.0)
 
