@@ -19,6 +19,7 @@ from tilewright.dtypes import dtype
 from tilewright.gemm.epilogue.graph import EpilogueGraph, EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
 from tilewright.gemm.epilogue.tracing import epilogue
+from tilewright.run.call.epilogue_request import INTEGER_TYPES
 
 Array = npt.NDArray[Any]
 INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
@@ -166,8 +167,12 @@ def _graph(case: EpilogueCase, operands: dict[str, Any]) -> EpilogueGraph:
     for name, x in operands.items():
         sizes = (1,) * (3 - np.ndim(x)) + np.shape(x)
         varies = "".join(d for d, size in zip("bmn", sizes, strict=True) if size > 1)
+        if not isinstance(x, float) and _name(x) in INTEGER_TYPES:
+            varies = varies or "n"
         inputs.append(EpilogueInput(name, _name(x) if varies else "f32", varies))
     default = {"e4m3": "bf16", "e5m2": "bf16", "s8": "f32", "u8": "f32"}.get(case.type, case.type)
+    if case.out and case.recipe.outputs[0].type:
+        default = case.recipe.outputs[0].type
     accumulator = MATRIX_TYPES[case.type][1]
     function = epilogue(case.recipe.function())
     return function.trace(accumulator, tuple(inputs), (), default, case.recipe.accumulators)

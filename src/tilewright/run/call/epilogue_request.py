@@ -32,7 +32,8 @@ from .request import (
     make_request,
 )
 
-INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
+INTEGER_TYPES = ("s8", "u8", "s32")  # of arrays, which stay integers, also with one element
+INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", *INTEGER_TYPES, "f64")
 OWN = ("a", "b", "out", "out_dtype", "precision", "fast_accum", "device", "config", "epilogue")
 ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
 Strides3 = tuple[int, int, int]  # along M, N and the batch
@@ -186,14 +187,16 @@ def _classified(
 
 def is_scalar(value: Any, dtype: str) -> bool:
     """Whether an operand is a scalar of the kernel, whose scalars have this type: a number, or one
-    element, which in device memory must have the type.
+    element, which in device memory must have the type. One element of an integer type is an array.
     """
     if value is None or isinstance(value, bool | str):
         return False
     if not array_view.is_array(value) or isinstance(value, np.generic):
         return True
     view = array_view.view(value)
-    return prod(view.shape) == 1 and (view.device == "cpu" or view.dtype == dtype)
+    if prod(view.shape) != 1 or view.dtype in INTEGER_TYPES:
+        return False
+    return view.device == "cpu" or view.dtype == dtype
 
 
 def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:
