@@ -114,7 +114,7 @@ def test_scales_that_are_not_numbers_follow_the_arithmetic() -> None:
 
 
 X = RNG.standard_normal((256, 256)).astype(np.float32)
-GROUPS = quantize(X, "e4m3", (1, 128))
+GROUPS = quantize(X, "e4m3", (1, 64))
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: tilewright.matmul(GROUPS, GROUPS.T), ProblemError, "a must have one scale or one per"),
     (lambda: tilewright.matmul(X, quantize_weight(X, "u4").T), ProblemError, "packed weights"),
