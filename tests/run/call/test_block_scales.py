@@ -9,6 +9,7 @@ import pytest
 
 import tilewright
 from gemm_cases.resident import Resident, registered
+from gemm_cases.tma_cases import FEW
 from references.block_scaled_products import (
     BLOCKS,
     CASES,
@@ -23,6 +24,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import ConfigError, DtypeError, ProblemError
 from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.quantization import quantize
+from tilewright.run import VmDevice
 from tilewright.run.call.request import BlockScales
 
 bf16 = dtype("bf16").numpy
@@ -120,3 +122,13 @@ def test_matmul_of_quantized_matrices() -> None:
     assert tilewright.matmul(a, b, device="vm").dtype == bf16
     with pytest.raises(ProblemError, match="must have blocks of 128 along K and no epilogue"):
         tilewright.matmul(a, b, epilogue=lambda acc: acc, device="vm")
+
+
+def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
+    """Split-K in more parts than k-blocks: a CTA has multiplied by NaN and infinity before."""
+    a, b, scales = operands((640, 640, 256), ROWS_BLOCKS, ("e4m3", "e4m3"), exact=True)
+    scales.a[::3] = np.nan
+    scales.a[1::3] = np.inf
+    config = "tma:64x64x128:1:4*4"
+    got = product(a, b, scales, config=config, out_dtype="f32", device=VmDevice(FEW))
+    assert same(got, reference(a, b, scales))

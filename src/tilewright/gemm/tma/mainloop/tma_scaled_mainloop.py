@@ -1,12 +1,13 @@
 """Consumer mainloop of kernel ``tma`` with block scales.
 
-A thread loads the scales that its accumulators need when it issues the wgmmas of a k-block, and
-multiplies them in when it promotes that k-block, while the tensor core works on the next one.
-Scales of single columns pass through shared memory.
+A thread loads the scales that its accumulators need ahead: for each set of accumulators the next
+k-block's when it has promoted the last one's. It multiplies them in at the promotion, while the
+tensor core works on the next k-block. Scales of single columns pass through shared memory.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -49,7 +50,9 @@ class ScaleLoads:
         self.scales = [[k.var("f32", 0.0) for _ in indices] for _ in range(sets)]
 
     def begin(self, first: Any, batch: Any, k_block: Any) -> None:
-        """Go to the work tile whose first row or column is ``first``, and to a k-block of it."""
+        """Go to the work tile whose first row or column is ``first``, and to a k-block of it. The
+        scales are 0 until they are loaded, for a work tile may have no k-block.
+        """
         k, operand = self.k, self.operand
         start = k.const("u32", 0).to("u64")
         if batch is not None:
@@ -59,6 +62,8 @@ class ScaleLoads:
         for pointer, index in zip(self.pointers, self.indices, strict=True):
             inside = k.min(first + index, operand.extent - 1)
             k.mov(start + (inside // operand.side).to("u64") * operand.stride, into=pointer)
+        for scale in chain.from_iterable(self.scales):
+            scale.set(0.0)
 
     def load(self, number: int) -> None:
         """Load the current k-block's scales into set ``number``."""
@@ -130,7 +135,7 @@ class ScaledMainloop(PromotedMainloop):
             self.unit, zero = gcd(config.tile[1], BLOCK), k.const("u32", 0)
             first = [zero + column for column in range(0, config.tile[1], self.unit)]
             self.columns = ScaleLoads(k, right, first, len(self.sets))
-        self.any = k.var("pred", False)
+        self.ahead = k.var("u32", 0)  # k-blocks of the work tile whose scales are not loaded yet
 
     def _row_indices(self, side: int) -> list[Any]:
         """Rows with a scale of their own: of each block, one or the two of this thread."""
@@ -142,16 +147,23 @@ class ScaledMainloop(PromotedMainloop):
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         """Go to a work tile, of which this warpgroup computes the rows from ``first_row`` on."""
-        k = self.k
-        k.mov(tile.k_blocks != 0, into=self.any)
+        self.ahead.set(tile.k_blocks)
         self.rows.begin(tile.row + first_row, tile.batch, tile.first_k_block)
         self.columns.begin(tile.column, tile.batch, tile.first_k_block)
+        for index in range(len(self.sets)):
+            self._load(index)
 
-    def _issue(self, index: int) -> None:
-        super()._issue(index)
-        with self.k.when(self.any):
+    def _load(self, index: int) -> None:
+        """Load the scales of a set's next k-block, if there is one."""
+        k = self.k
+        with k.when(self.ahead != 0):
             self.rows.load(index)
             self.columns.load(index)
+        if self._reads_last(index):
+            self.rows.advance()
+            self.columns.advance()
+            k.max(self.ahead, 1, into=self.ahead)
+            self.ahead.set(self.ahead - 1)
 
     def _add(self, index: int) -> None:
         """Add a set to the total, each accumulator times the product of its two scales."""
@@ -166,6 +178,7 @@ class ScaledMainloop(PromotedMainloop):
                 column = tile.column + i * 2
                 for j, factor in enumerate(self._factors(rows, column, index, factors)):
                     self.k.mad(tile.registers[i + j], factor, total[i + j], into=total[i + j])
+        self._load(index)
 
     def _row_scales(self, block: int, index: int) -> list[Any]:
         """The scales of a thread's two rows of a 64-row block."""
@@ -191,9 +204,3 @@ class ScaledMainloop(PromotedMainloop):
             second = first if same else rows[1] * scale
             known[group] = [first, first, second, second]
         return known[group]
-
-    def _advance(self, index: int) -> None:
-        super()._advance(index)
-        if self._reads_last(index):
-            self.rows.advance()
-            self.columns.advance()
