@@ -239,7 +239,13 @@ class Packed:
 
 def is_quantized(*matrices: Any) -> bool:
     """Whether one of the values is a Scaled or Packed matrix."""
-    return any(isinstance(x, Scaled | Packed) for x in matrices)
+    for matrix in matrices:  # noqa: SIM110 (a generator takes longer)
+        if isinstance(matrix, _QUANTIZED):
+            return True
+    return False
+
+
+_QUANTIZED = (Scaled, Packed)
 
 
 def _checked_group(group: Any, depth: int) -> int:
