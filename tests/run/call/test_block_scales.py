@@ -111,14 +111,31 @@ def test_kernels_and_types_without_block_scales() -> None:
         product(a, b, scales._replace(a=memory[:, :3]), out=memory, device="vm")
 
 
-def test_matmul_of_quantized_matrices() -> None:
+QUANTIZED = [  # M, N, K, blocks of A, blocks of B
+    (40, 200, 300, (1, 128), (128, 128)), (40, 96, 300, (1, 128), (128, 128)),
+    (90, 200, 100, (128, 128), (128, 128)), (1, 200, 300, (128, 128), (1, 128)),
+]  # fmt: skip
+
+
+@every_row("case", QUANTIZED, ids=str)
+def test_matmul_of_quantized_matrices(case: tuple[int, int, int, Any, Any]) -> None:
+    m, n, k, left, right = case
     rng = np.random.default_rng(3)
-    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (200, 300)))
-    a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128)).T
-    got = tilewright.matmul(a, b, out_dtype="f32", device="vm")
-    assert same(got, reference(a.data, b.data, BlockScales(ROWS_BLOCKS, a.scales, b.scales)))
-    left, right = (matrix.dequantize().astype(np.float64) for matrix in (a, b))
-    assert (np.abs(got - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right))).all()
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (n, k)))
+    a, b = quantize(x, "e4m3", left), quantize(w, "e4m3", right).T
+    got = tilewright.matmul(a, b, config="tma:64x64x128:1:4", out_dtype="f32", device="vm")
+    expected = BlockScales(BlockScaling(left[0], right[0]), a.scales, b.scales)
+    assert same(got, reference(a.data, b.data, expected))
+    exact, magnitude = (
+        f(a.dequantize().astype(float)) @ f(b.dequantize().astype(float))
+        for f in (np.array, np.abs)
+    )
+    assert (np.abs(got - exact) <= 2.0**-12 * magnitude).all()
+
+
+def test_calls_with_block_scales() -> None:
+    x = np.ones((4, 300), np.float32)
+    a, b = quantize(x, "e4m3", (1, 128)), quantize(x, "e4m3", (128, 128)).T
     assert tilewright.matmul(a, b, device="vm").dtype == bf16
     with pytest.raises(ProblemError, match="must have blocks of 128 along K and no epilogue"):
         tilewright.matmul(a, b, epilogue=lambda acc: acc, device="vm")

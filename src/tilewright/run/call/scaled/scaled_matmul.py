@@ -18,6 +18,7 @@ from ....errors import DtypeError, EpilogueError, ProblemError
 from ....gemm.block_scaling import BLOCK, SIDES, BlockScaling
 from ....gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
 from ....quantization.packed import Packed, is_quantized
+from ....quantization.scale_blocks import grid_shape
 from ....quantization.scaled import Scaled
 from ...arrays import array_view
 from ..alpha_beta import ALPHA, BETA
@@ -78,9 +79,7 @@ def _check_matrix(name: str, matrix: Any) -> None:
         )
     if not isinstance(matrix, Scaled):
         return
-    along_k = 1 if name == "a" else 0
-    rows_or_columns = matrix.block[along_k] >= matrix.shape[-2:][along_k]
-    if _size(matrix.scales) != 1 and not (rows_or_columns and matrix.block[1 - along_k] == 1):
+    if not _scaled_by_line(matrix, along_k=1 if name == "a" else 0):
         line = "row" if name == "a" else "column"
         raise ProblemError(
             f"{name} must have one scale or one per {line}, or both matrices must have blocks of "
@@ -89,17 +88,36 @@ def _check_matrix(name: str, matrix: Any) -> None:
         )
 
 
+def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
+    """Whether the scales do not vary along K, the axis ``along_k``: one scale, or one per line."""
+    whole = matrix.block[along_k] >= matrix.shape[-2:][along_k]
+    return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
+
+
 def block_scales(a: Any, b: Any) -> BlockScales | None:
     """The scales of two matrices in blocks of 128 along K, which the mainloop multiplies; None for
     others.
     """
     if not (isinstance(a, Scaled) and isinstance(b, Scaled)):
         return None
-    depth = a.shape[-1]
-    (rows, along_a), (along_b, columns) = a.block, b.block
-    if depth <= BLOCK or not along_a == along_b == BLOCK or {rows, columns} - set(SIDES):
+    if _scaled_by_line(a, 1) and _scaled_by_line(b, 0):
         return None
-    return BlockScales(BlockScaling(rows, columns), _operand(a), _operand(b))
+    (rows, along_a), (along_b, columns) = _scale_blocks(a), _scale_blocks(b)
+    if not along_a == along_b == BLOCK or {rows, columns} - set(SIDES):
+        return None
+    return BlockScales(BlockScaling(rows, columns), _grid(a), _grid(b))
+
+
+def _scale_blocks(matrix: Scaled) -> tuple[int, int]:
+    """The blocks; a side of at most 128 that one block covers is as good as 128."""
+    sides = zip(matrix.block, matrix.shape[-2:], strict=True)
+    rows, columns = (BLOCK if 1 < size <= min(side, BLOCK) else side for side, size in sides)
+    return rows, columns
+
+
+def _grid(matrix: Scaled) -> Any:
+    """The scales as f32, as many rows and columns as there are blocks."""
+    return _operand(matrix).reshape(grid_shape(matrix.shape, matrix.block))
 
 
 def _size(array: Any) -> int:
