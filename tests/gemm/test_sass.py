@@ -27,6 +27,7 @@ def test_a_sample_has_the_recorded_machine_code() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_shipped_configuration_has_the_recorded_machine_code() -> None:
     assert set(kernels()) == set(RECORDED["digests"])
     assert not changed(1)
