@@ -267,3 +267,17 @@ def test_a_pair_needs_two_accumulators() -> None:
     a = np.ones((16, 16), np.float16)
     with pytest.raises(EpilogueError, match="must take two accumulators"):
         tilewright.matmul(a, (a, a), epilogue=lambda acc: acc, device="vm")
+
+
+@pytest.mark.parametrize("type_", ["s8", "u8", "s32"])
+def test_one_integer_stays_an_integer(type_: str) -> None:
+    """An operand has the same meaning with one element as with one for each column."""
+    a, b = random((20, 64), "f16"), random((64, 40), "f16")
+
+    def added(acc: Any, x: Any) -> Any:
+        return acc + tilewright.cast(x + 100, "u8")
+
+    one = np.full((1, 1), 90, TYPES[type_])
+    row = np.full((40,), 90, TYPES[type_])
+    found = [tilewright.matmul(a, b, epilogue=added, x=x, device="vm") for x in (one, row)]
+    assert np.array_equal(*found)

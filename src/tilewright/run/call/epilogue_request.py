@@ -287,6 +287,8 @@ def _signature(operand: ArrayOperand, m: int, n: int, where: str) -> OperandSign
     if where != "cpu":
         misalignment = operand.view.address % MAX_ALIGN
         return OperandSignature(operand.view.dtype, operand.strides, misalignment)
+    if not any(operand.strides):  # one element
+        return OperandSignature(operand.view.dtype, (0, 0, 0))
     columns = n if "n" in operand.varies else 1
     rows = m if "m" in operand.varies else 1
     strides = (
