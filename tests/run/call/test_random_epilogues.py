@@ -31,7 +31,7 @@ DEPTH = 12
 CONFIGS = (
     "tma:128x64xK:2:3", "tma:64x96xK:1:3~", "tma:64x128xK:2p:3", "tma:64x64xK:1:3",
     "tma:64x64xK:1:3~", "tma:128x128xK:2:3/2x1", "tma:128x64xK:2:2/1x2", "tma:64x64xK:1:3d",
-    "tma:64x64xK:1:3*2", "tma:64x64xK:1:3*3~", "tma:192x64xK:3:3", "tma:64x16xK:1:4~",
+    "tma:64x64xK:1:3*2", "tma:64x64xK:1:3*3~", "tma:192x64xK:3:2", "tma:64x16xK:1:4~",
 )  # fmt: skip
 PAIR_CONFIGS = (
     "tma:128x128xK:2:3", "tma:64x128xK:1:3", "tma:64x128xK:2p:3/1x2", "tma:128x48xK:1:3~",
