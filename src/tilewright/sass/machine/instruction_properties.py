@@ -1,0 +1,179 @@
+"""One row for each instruction: pipe, how its result is waited for, operands that it writes.
+
+A *fixed* result is ready a known number of cycles after issue (``latencies``); a *variable* one is
+waited for through one of the six barriers (scoreboards) of the control code. Variable instructions
+of one ``queue`` read operands and return results in order, so a barrier on the last one covers all.
+
+Sources: pipes and rates of the CUDA programming guide (arithmetic throughput) and of maxas' wiki
+for sm_5x; queues and the kind of result from the control codes that ptxas writes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...errors import SassError
+
+FIXED, VARIABLE, CONTROL = "fixed", "variable", "control"
+_RESULT = r"p?p?r?p*"  # P of SHFL and ATOM before R, carries of IADD3 and LEA after it
+_COMPARE = r"pp"
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionProperties:
+    """Properties of a mnemonic on an architecture.
+
+    ``pipe`` is the execution unit; ``latency`` is "fixed", "variable" (needs a barrier) or
+    "control" (no result in registers). ``outputs`` matches the leading operands that are written
+    (r register, p predicate), None where there are none. ``interval`` is the number of cycles that
+    one warp's instruction occupies its scheduler's pipe. ``queue`` names the in-order queue of a
+    variable instruction, "" for none. ``space`` is the memory that it accesses, "" for none.
+    ``dual`` tells whether it can be the first of a pair that sm_5x issues in one cycle.
+    """
+
+    mnemonic: str
+    pipe: str
+    latency: str
+    outputs: str | None
+    interval: int = 1
+    queue: str = ""
+    space: str = ""
+    dual: bool = False
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether operands are as wide as the modifiers .64 and .128 say."""
+        return bool(self.space) and self.space != "texture"
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether its result must be waited for through a barrier."""
+        return self.latency == VARIABLE
+
+
+Rows = dict[str, InstructionProperties]
+
+
+def _rows(
+    names: str, pipe: str, latency: str = FIXED, outputs: str | None = _RESULT, *,
+    interval: int = 1, queue: str = "", space: str = "", dual: bool = False,
+) -> Rows:  # fmt: skip
+    """A row for each of the names."""
+    return {
+        n: InstructionProperties(n, pipe, latency, outputs, interval, queue, space, dual)
+        for n in names.split()
+    }
+
+
+def _memory(*, dual: bool = False, in_order: str = "") -> Rows:
+    """Loads, stores and atomics; ``in_order`` is the queue of global and local memory."""
+    loads = {"LDG": "global", "LD": "generic", "LDL": "local", "LDS": "shared", "LDSM": "shared"}
+    stores = {"STG": "global", "ST": "generic", "STL": "local", "STS": "shared", "STSM": "shared",
+              "STAS": "shared", "RED": "global", "REDG": "global", "REDS": "shared"}  # fmt: skip
+    atomics = {"ATOM": "generic", "ATOMG": "global", "ATOMS": "shared"}
+    queues = {"shared": "shared", "global": in_order, "local": in_order, "generic": ""}
+    found: Rows = {}
+    for outputs, group in ((_RESULT, loads), (None, stores), (_RESULT, atomics)):
+        for name, space in group.items():
+            queue = queues[space]
+            found |= _rows(name, "memory", VARIABLE, outputs, space=space, queue=queue, dual=dual)
+    return found
+
+
+_HOPPER: Rows = (
+    _rows("FFMA FADD FMUL HFMA2 HADD2 HMUL2", "fma")
+    | _rows("IMAD IDP", "fma_heavy", interval=2)
+    | _rows("IADD3 VIADD LOP3 SHF LEA PRMT SEL FSEL FMNMX IABS SGXT BMSK VIMNMX VIADDMNMX"
+            " VABSDIFF VABSDIFF4 I2FP F2FP HMNMX2 I2I IMNMX P2R LEPC IADD I2IP F2IP CS2R MOV"
+            " FSWZADD", "alu", interval=2)
+    | _rows("ISETP FSETP PLOP3 HSETP2", "alu", outputs=_COMPARE, interval=2)
+    | _rows("R2P", "alu", outputs=None, interval=2)
+    | _rows("ELECT", "alu", outputs=r"pr", interval=2)
+    | _rows("VOTE", "alu", outputs=r"r?p", interval=2)
+    | _rows("DADD DMUL DFMA", "fp64", interval=2)
+    | _rows("DSETP", "fp64", outputs=_COMPARE, interval=2)
+    | _rows("UIADD3 UIMAD ULEA ULOP3 UMOV UPRMT USEL USGXT USHF UFLO UPOPC UBMSK UBREV UP2UR"
+            " UVIADD UF2FP UIADD UR2UP UVIMNMX", "uniform", interval=2)
+    | _rows("UISETP UPLOP3", "uniform", outputs=_COMPARE, interval=2)
+    | _rows("VOTEU", "uniform", outputs=r"r?p", interval=2)
+    | _rows("ULDC", "uniform", space="constant", interval=2)
+    | _rows("R2UR", "uniform", interval=2)
+    | _rows("MUFU F2F F2I I2F FRND POPC FLO BREV FCHK", "xu", VARIABLE, interval=8, queue="xu")
+    | _rows("S2R S2UR B2R", "special", VARIABLE, interval=2)
+    | _rows("LDC", "constant", VARIABLE, space="constant", interval=2)
+    | _rows("SHFL", "memory", VARIABLE, interval=2, queue="shared")
+    | _rows("MATCH REDUX QSPC", "special", VARIABLE, interval=2)
+    | _rows("HMMA IMMA BMMA", "tensor", FIXED, interval=8)
+    | _rows("DMMA", "tensor", VARIABLE, interval=16)
+    | _rows("HGMMA QGMMA IGMMA BGMMA", "tensor", "asynchronous", "r", interval=32)
+    | _memory()
+    | _rows("LDGSTS", "memory", VARIABLE, None, space="global", queue="global store")
+    | _rows("LDGDEPBAR ARRIVES", "memory", VARIABLE, None, queue="")
+    | _rows("SYNCS", "memory", VARIABLE, r"p?r?", space="shared", queue="shared")
+    | _rows("UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH UBLKCP UBLKRED UBLKPF",
+            "memory", VARIABLE, None)
+    | _rows("CCTL CCTLL MEMBAR ERRBAR CGAERRBAR FENCE", "memory", VARIABLE, None)
+    | _rows("USETMAXREG", "special", VARIABLE, r"p")
+    | _rows("BMOV", "branch", VARIABLE, r"r")
+    | _rows("BAR UCGABAR_ARV UCGABAR_WAIT DEPBAR WARPGROUP NOP", "branch", CONTROL, None)
+    | _rows("BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK WARPSYNC YIELD ENDCOLLECTIVE KILL BPT"
+            " NANOSLEEP RPCMOV BRXU JMXU PREEXIT ACQBULK WARPGROUPSET", "branch", CONTROL, None)
+)  # fmt: skip
+
+_AMPERE: Rows = (
+    _HOPPER
+    | _rows("MOV IADD3 LOP3 SHF LEA PRMT SEL", "alu", interval=2)
+    | _rows("DADD DMUL DFMA", "fp64", FIXED, interval=2)
+)
+
+_MAXWELL: Rows = (
+    _rows("FFMA FADD FMUL FADD32I FMUL32I FFMA32I", "x32")
+    | _rows("IADD IADD3 IADD32I ISCADD ISCADD32I LOP LOP32I LOP3 MOV MOV32I SEL XMAD ICMP FCMP"
+            " LEPC VOTE CS2R P2R PRMT", "x32")
+    | _rows("FSET ISET", "compare", outputs="r", interval=2)
+    | _rows("PSET CSET", "compare", outputs="r", interval=2)
+    | _rows("ISETP FSETP PSETP CSETP", "compare", outputs=_COMPARE, interval=2)
+    | _rows("IMNMX FMNMX LEA", "shift", interval=2)
+    | _rows("SHL SHR SHF BFE BFI VABSDIFF VABSDIFF4 VADD VMAD VMNMX VSET VSHL VSHR",
+            "shift", interval=2)
+    | _rows("R2P", "compare", outputs=None, interval=2)
+    | _rows("DADD DMUL DFMA DMNMX DSET", "x64", VARIABLE, interval=32)
+    | _rows("DSETP", "x64", VARIABLE, outputs=_COMPARE, interval=32)
+    | _rows("MUFU FLO POPC F2F F2I I2F I2I", "quarter", VARIABLE, interval=4, queue="quarter",
+            dual=True)
+    | _rows("RRO", "quarter", interval=4, dual=True)
+    | _rows("FCHK", "quarter", VARIABLE, outputs="p", interval=4, queue="quarter",
+            dual=True)
+    | _rows("S2R B2R", "special", VARIABLE, interval=1)
+    | _rows("SHFL", "memory", VARIABLE, interval=1, queue="shared", dual=True)
+    | _rows("TEX TLD TLDS TEXS TLD4 TXQ", "texture", VARIABLE, "r", space="texture",
+            queue="texture", dual=True)
+    | _memory(dual=True, in_order="global")
+    | _rows("LDC", "constant", VARIABLE, space="constant", dual=True)
+    | _rows("CCTL CCTLL MEMBAR", "memory", VARIABLE, None)
+    | _rows("BAR DEPBAR NOP BRA BRX JMP JMX CAL RET EXIT SSY SYNC PBK BRK PCNT CONT PRET PEXIT"
+            " BPT KIL JCAL TEXDEPBAR", "branch", CONTROL, None)
+)  # fmt: skip
+
+ROWS: dict[int, Rows] = {52: _MAXWELL, 80: _AMPERE, 90: _HOPPER}
+
+
+@lru_cache(1 << 12)
+def instruction_properties(sm: int, opcode: str) -> InstructionProperties:
+    """The row of an opcode (with or without modifiers) on sm 52, 80 or 90.
+
+    Raises SassError for an architecture or a mnemonic without a row.
+    """
+    rows = ROWS.get(sm)
+    if rows is None:
+        known = ", ".join(f"sm_{n}" for n in ROWS)
+        raise SassError(f"instruction properties must be of {known}, got sm_{sm}")
+    name = re.split(r"[.:]", opcode, maxsplit=1)[0]
+    if name not in rows:
+        raise SassError(
+            f"an instruction must have properties on sm_{sm}, got {name}",
+            hint="add a row to tilewright.sass.machine.instruction_properties",
+        )
+    return rows[name]
