@@ -10,31 +10,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ProblemError
+from ..errors import DtypeError, ProblemError
 
 BLOCK = 128
 SIDES = (1, BLOCK)
+SCALE_TYPES = ("f32", "bf16", "ue8m0")
 
 
 @dataclass(frozen=True, slots=True)
 class BlockScaling:
-    """The blocks of a problem's scales, which are f32.
+    """The blocks of a problem's scales, and their types, which are converted to f32 exactly.
 
     ``rows`` of A, and ``columns`` of B, share a scale in each block of 128 along K: 1 or 128.
-    Raises ProblemError.
+    ``types``: of the scales of A and of B: f32, bf16 or ue8m0. Raises ProblemError, DtypeError.
     """
 
     rows: int
     columns: int
+    types: tuple[str, str] = ("f32", "f32")
 
     def __post_init__(self) -> None:
         for name, side in (("rows", self.rows), ("columns", self.columns)):
             if side not in SIDES:
                 raise ProblemError(f"{name} of a scale must be 1 or {BLOCK}, got {side!r:.60}")
+        for name, type_ in zip("ab", self.types, strict=True):
+            if type_ not in SCALE_TYPES:
+                allowed = ", ".join(SCALE_TYPES)
+                raise DtypeError(f"the scales of {name} must be one of {allowed}, got {type_}")
 
     def transposed(self) -> BlockScaling:
         """The blocks of Dᵀ = Bᵀ Aᵀ."""
-        return BlockScaling(self.columns, self.rows)
+        return BlockScaling(self.columns, self.rows, self.types[::-1])
 
     def __str__(self) -> str:
-        return f"{self.rows}×{BLOCK} and {BLOCK}×{self.columns} scales"
+        types = "" if {*self.types} == {"f32"} else f" of {' and '.join(self.types)}"
+        return f"{self.rows}×{BLOCK} and {BLOCK}×{self.columns} scales{types}"

@@ -123,6 +123,7 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
     validate(problem, device)
     if not isinstance(config, AnyConfig):
         raise ConfigError(f"config must be a configuration, got {config!r:.60}")
+    _check_target(problem, device)
     if isinstance(config, SimtConfig):
         simt.check(problem, config, device)
     elif problem.a == simt.TYPE:
@@ -138,6 +139,16 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
         tma_checks.check(relayout_problem(problem), config, device)
     else:
         multistage.check(multistage.relayout_problem(problem), config, device)
+
+
+def _check_target(problem: Problem, device: DeviceSpec) -> None:
+    """Raise TargetError for what only kernel ``tma`` does, on a device that it does not run on."""
+    needs = "block scales" if problem.scaling is not None else "two matrices B"
+    if (problem.scaling is not None or problem.pair) and not device.target.runs(
+        tma_checks.REQUIRED_TARGET
+    ):
+        needed, own = tma_checks.REQUIRED_TARGET, device.target
+        raise TargetError(f"{needs} need {needed}; {device.name} is {own}")
 
 
 def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:

@@ -11,6 +11,7 @@ from .graph import ACCUMULATOR, CONSTANT, INDEX, LOAD, ROUND, EpilogueGraph, Nod
 from .operations import COMPARISONS, OPERATIONS
 
 Value = Any  # a register, or a Python number that is an immediate
+SMALLEST_POWER, CANONICAL_NAN = 1 << 22, 0x7FFFFFFF  # of f32: the bits of 2⁻¹²⁷, and of NaN
 
 
 def element_values(
@@ -61,7 +62,7 @@ def _emit(k: Builder, node: Node, operands: list[Value], graph: EpilogueGraph) -
 
 def widened(k: Builder, value: Value, type_: str) -> Value:
     """An element of a storage type as its compute type. It is in a register of its type; 8-bit
-    floats are the low byte of b16, 8-bit integers s32.
+    floats and ue8m0 are the low byte of b16, 8-bit integers s32.
     """
     if type_ in ("f32", "f64", "s32", "u32"):
         return value
@@ -69,7 +70,15 @@ def widened(k: Builder, value: Value, type_: str) -> Value:
         return value.to("f32")
     if type_ in ("e4m3", "e5m2"):
         return k.unpack(k.emit(f"cvt.rn.f16x2.{type_}x2", value), "f16")[0].to("f32")
+    if type_ == "ue8m0":
+        return _power_of_two(k, value.view("u16").to("u32") & 255)
     return value.to("f32")
+
+
+def _power_of_two(k: Builder, exponent: Value) -> Value:
+    """The f32 of a ue8m0's bits: 2⁻¹²⁷, of exponent 0, is subnormal; 255 is NaN."""
+    bits = k.max(exponent << 23, SMALLEST_POWER)
+    return k.select(exponent == 255, CANONICAL_NAN, bits).view("f32")
 
 
 def rounded(k: Builder, value: Value, type_: str) -> Value:

@@ -38,6 +38,7 @@ from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .prepared_call import Addresses, PreparedCall, prepare_call
 from .request import MatmulOptions, Request, check_factors_apart, check_output_overlap
+from .scaled.scaled_operands import has_quantized, scales_as_operands
 from .staging import StagedCall
 
 _fast_calls = CallCache()
@@ -74,9 +75,11 @@ def slow_epilogue_call(
     problem: gemm.Problem | None = None,
 ) -> tuple[LaunchedEpilogue, FastCall | None]:
     """All stages of a call, and a fast path for repeating it if there is one. ``problem``: the
-    plan's; ProblemError for arrays that pose another.
+    plan's; ProblemError for arrays that pose another. A and B may be Scaled matrices.
     """
     a, b, c, out, alpha, beta, operands = arguments
+    if function is not None and has_quantized(a, b):
+        a, b, function, operands = scales_as_operands(a, b, function, operands)
     passed = epilogue_arguments(function, c, alpha, beta, operands)
     call = launch_with_epilogue(a, b, passed, options, out, problem)
     return call, fast_matmul(call, arguments)

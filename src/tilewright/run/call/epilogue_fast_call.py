@@ -16,6 +16,7 @@ from .epilogue_request import RequestedEpilogue, is_scalar
 from .fast_path import CallForm, D, FastCall, RepeatableCall, fast_call_for, scalar_name
 from .prepared_call import PreparedCall
 from .request import Request
+from .scaled.fast_scaled_call import unpacked
 
 FACTORS = "c", "alpha", "beta"  # arguments of ``matmul`` that may be operands
 
@@ -54,10 +55,14 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
     if call.requested.b2 is not None:
         statements += ["if type(b) not in pair or len(b) != 2:", "    return None", "b, b2 = b"]
         matrices["b"], matrices["b2"] = b
+    scaled = unpacked(matrices)
+    statements += scaled.statements
+    matrices = scaled.data
     if out is not None:
         matrices[D] = out
     factors = dict(zip(FACTORS, (c, alpha, beta), strict=True))
     sources = {name: (f"operands[{name!r}]", x) for name, x in operands.items()}
+    sources |= {name: (name, x) for name, x in scaled.scales.items()}
     sources |= {name: (name, x) for name, x in factors.items() if name in call.requested.given}
     others = {name: x for name, x in factors.items() if name not in sources}
     constants = {f"default_{name}": x for name, x in others.items()}
@@ -65,7 +70,7 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
         f"a, b, c, {D}, alpha, beta, operands",
         tuple(statements),
         tuple(f"{name} is default_{name}" for name in others),
-        constants | {"names": frozenset(operands), "pair": (tuple, list)},
+        constants | scaled.constants | {"names": frozenset(operands), "pair": (tuple, list)},
     )
     return fast_call_with_epilogue(call, form, matrices, sources)
 

@@ -33,7 +33,7 @@ from .request import (
 )
 
 INTEGER_TYPES = ("s8", "u8", "s32")  # of arrays, which stay integers, also with one element
-INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", *INTEGER_TYPES, "f64")
+INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "ue8m0", *INTEGER_TYPES, "f64")
 OWN = ("a", "b", "out", "out_dtype", "precision", "fast_accum", "device", "config", "epilogue")
 ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
 Strides3 = tuple[int, int, int]  # along M, N and the batch

@@ -16,7 +16,7 @@ from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
 from .request import MatmulOptions
-from .scaled.scaled_matmul import has_quantized, scales_as_operands
+from .scaled.scaled_operands import has_quantized, scales_as_operands
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": functions.relu,

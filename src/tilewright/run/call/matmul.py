@@ -8,6 +8,7 @@ are staged in the device's memory. A repeated call takes the fast path (``fast_p
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
@@ -44,10 +45,10 @@ from .staging import StagedCall
 
 if TYPE_CHECKING:
     from . import epilogue_call
-    from .scaled import block_scale_views, scaled_matmul
+    from .scaled import block_scale_views, scaled_operands
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
-    scaled_matmul = deferred(".scaled.scaled_matmul", __package__)
+    scaled_operands = deferred(".scaled.scaled_operands", __package__)
     block_scale_views = deferred(".scaled.block_scale_views", __package__)
 
 _fast_calls = CallCache()
@@ -119,10 +120,7 @@ def matmul(
     if epilogue is not None or operands:
         options = out_dtype, precision, fast_accum, device, config
         arguments = a, b, c, out, alpha, beta, operands
-        call = epilogue_call.matmul_with_epilogue
-        if epilogue is not None and scaled_matmul.has_quantized(a, b):
-            call = scaled_matmul.scaled_matmul
-        return call(arguments, options, epilogue)
+        return epilogue_call.matmul_with_epilogue(arguments, options, epilogue)
     try:
         key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
         candidates = _fast_calls.by_key.get(key, ())
@@ -133,13 +131,6 @@ def matmul(
         if result is not None:
             return result
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-    if is_quantized(a, b):
-        scales = scaled_matmul.block_scales(a, b)
-        if scales is None:
-            arguments = a, b, c, out, alpha, beta, operands
-            return scaled_matmul.scaled_matmul(arguments, tuple(options), None)
-        product = MatmulArguments(a.data, b.data, c, out, alpha, beta, scales)
-        return slow_call(product, options)[0]
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)
@@ -153,6 +144,8 @@ def slow_call(
 
     Raises ProblemError if ``problem`` is given and the arrays pose another problem.
     """
+    if is_quantized(arguments.a, arguments.b):
+        return _quantized_call(arguments, options, problem)
     prepared, views, scales, d = prepare(arguments, options)
     prepared.check_problem(problem)
     a, b, c, out, alpha, beta, block_scales = arguments
@@ -171,6 +164,26 @@ def slow_call(
             fast_call = _fast_call(prepared, arguments, scales)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
+
+
+def _quantized_call(
+    arguments: MatmulArguments, options: MatmulOptions, problem: gemm.Problem | None
+) -> tuple[Any, FastCall | None]:
+    """``slow_call`` of Scaled matrices: their scales are block scales or operands of an epilogue,
+    which computes D in bf16 by default.
+    """
+    in_blocks = scaled_operands.with_block_scales(arguments)
+    if in_blocks is not None:
+        return slow_call(in_blocks, options, problem)
+    a, b, c, out, alpha, beta, _ = arguments
+    function, *factors = scaled_operands.linear_combination(c, alpha, beta)
+    if out is None and options.out_dtype is None:
+        options = options._replace(out_dtype="bf16")
+    passed = a, b, factors[0], out, *factors[1:], {}
+    call, repeat = epilogue_call.slow_epilogue_call(passed, options, function, problem)
+    if repeat is None or factors[0] is not None:  # a C is not read if β is 0
+        return call.result, None
+    return call.result, partial(repeat, operands={})
 
 
 def _fast_call(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ....builder import Builder, Reg
 from ...block_scaling import BLOCK
+from ...epilogue.operand_loads import load_vector
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
 from ..stage_operands import SharedStages
@@ -26,8 +27,9 @@ WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
 
 
 class ScaleOperand(NamedTuple):
-    """The scales of the rows, or of the columns, of a CTA's tile: element (i, j) is the scale of
-    block i of ``side`` rows or columns in block j of K. ``extent``: rows or columns of the matrix.
+    """The scales of the rows, or of the columns, of a CTA's tile: element (i, j), of ``type``, is
+    the scale of block i of ``side`` rows or columns in block j of K. ``extent``: rows or columns of
+    the matrix.
     """
 
     address: Reg
@@ -36,6 +38,7 @@ class ScaleOperand(NamedTuple):
     batch_stride: Reg
     side: int
     extent: Reg
+    type: str
 
 
 class ScaleLoads:
@@ -68,7 +71,8 @@ class ScaleLoads:
     def load(self, number: int) -> None:
         """Load the current k-block's scales into set ``number``."""
         for pointer, scale in zip(self.pointers, self.scales[number], strict=True):
-            (self.base.cast("f32") + pointer).load(into=(scale,))
+            at = self.base.cast(self.operand.type) + pointer
+            scale.set(load_vector(self.k, at, self.operand.type, 1)[0])
 
     def advance(self) -> None:
         """Go to the next k-block."""
@@ -118,11 +122,12 @@ class ScaledMainloop(PromotedMainloop):
         super().__init__(k, problem, config, stages, scheduler, consumer, *more)
         assert problem.scaling is not None
         p, sides = parameters, (problem.scaling.rows, problem.scaling.columns)
+        types = problem.scaling.types
         a = ScaleOperand(
-            p.scale_a, p.scale_a_m, p.scale_a_k, p.scale_a_batch, sides[0], p.m
+            p.scale_a, p.scale_a_m, p.scale_a_k, p.scale_a_batch, sides[0], p.m, types[0]
         )  # fmt: skip
         b = ScaleOperand(
-            p.scale_b, p.scale_b_n, p.scale_b_k, p.scale_b_batch, sides[1], p.n
+            p.scale_b, p.scale_b_n, p.scale_b_k, p.scale_b_batch, sides[1], p.n, types[1]
         )  # fmt: skip
         left, right = (b, a) if config.swap else (a, b)
         self.rows = ScaleLoads(k, left, self._row_indices(left.side), len(self.sets))

@@ -1,17 +1,22 @@
-"""Block scales of a call: arrays of f32, checked, and their signatures in the request."""
+"""Block scales of a call: arrays, checked, and their signatures in the request."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from ....errors import DeviceError, DtypeError, ProblemError
+from ....errors import DeviceError, ProblemError
 from ....gemm.block_scaling import BLOCK
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
-from ..request import BlockScaleRequest, BlockScales, OperandSignature, Request
-
-TYPE = "f32"
+from ..request import (
+    BlockScaleRequest,
+    BlockScales,
+    OperandSignature,
+    Request,
+    check_request,
+)
 
 
 class ScaleViews(NamedTuple):
@@ -30,9 +35,10 @@ class ScaleViews(NamedTuple):
 def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request, ScaleViews]:
     """The request with the signatures of the scales.
 
-    Raises ProblemError for scales whose shape does not fit, DtypeError for other types than f32,
-    DeviceError for scales that are not where A is.
+    Raises ProblemError for matrices, or scales, whose shapes do not fit, DtypeError for types that
+    are not supported, DeviceError for scales that are not where A is.
     """
+    check_request(request)
     (m, n, k), scaling = request.mnk, scales.scaling
     depth = -(-k // BLOCK)
     rows, columns = -(-m // scaling.rows), -(-n // scaling.columns)
@@ -41,11 +47,12 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
     for name, view, shape in zip(("a", "b"), views, shapes, strict=True):
         _check(f"the scales of {name}", view, shape, request.a.device)
     a, b = (_strides(view, request.a.device) for view in views)
-    stacked = bool(request.batch)
+    stacked, types = bool(request.batch), (views.a.dtype, views.b.dtype)
     signatures = (
-        OperandSignature(TYPE, (a[-2], a[-1], a[0] if stacked else 0)),
-        OperandSignature(TYPE, (b[-1], b[-2], b[0] if stacked else 0)),
+        OperandSignature(types[0], (a[-2], a[-1], a[0] if stacked else 0)),
+        OperandSignature(types[1], (b[-1], b[-2], b[0] if stacked else 0)),
     )
+    scaling = replace(scaling, types=types)
     return request._replace(scales=BlockScaleRequest(scaling, *signatures)), views
 
 
@@ -53,8 +60,6 @@ def _check(name: str, view: ArrayView, shape: tuple[int, ...], where: str) -> No
     if view.shape != shape:
         shown, given = ("×".join(map(str, x)) for x in (shape, view.shape))
         raise ProblemError(f"{name} must have shape {shown}, got {given}")
-    if view.dtype != TYPE:
-        raise DtypeError(f"{name} must be {TYPE}, got {view.dtype}")
     if view.device != where:
         raise DeviceError(f"{name} must be on {where}, where a is, got {view.device}")
     if view.address % view.itemsize:

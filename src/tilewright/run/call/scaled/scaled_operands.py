@@ -1,4 +1,4 @@
-"""``matmul`` of ``Scaled`` matrices: their scales as operands of the epilogue.
+"""``Scaled`` matrices of a call: their scales as operands of the epilogue, or as block scales.
 
 Scales that do not vary along K are factors of the rows or columns of D, so that the kernel for the
 plain 8-bit data computes the product and the epilogue multiplies the accumulator:
@@ -8,22 +8,20 @@ plain 8-bit data computes the product and the epilogue multiplies the accumulato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
-from ....errors import DtypeError, EpilogueError, ProblemError
+from ....errors import EpilogueError, ProblemError
 from ....gemm.block_scaling import BLOCK, SIDES, BlockScaling
 from ....gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
 from ....quantization.packed import Packed, is_quantized
 from ....quantization.scale_blocks import grid_shape
 from ....quantization.scaled import Scaled
-from ...arrays import array_view
 from ..alpha_beta import ALPHA, BETA
-from ..epilogue_call import matmul_with_epilogue
-from ..request import BlockScales
+from ..request import BlockScales, MatmulArguments
 
 NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
 
@@ -33,33 +31,19 @@ def has_quantized(a: Any, b: Any) -> bool:
     return is_quantized(*_matrices(a, b))
 
 
-def scaled_matmul(arguments: Sequence[Any], options: tuple[Any, ...], function: Any) -> Any:
-    """``matmul`` with a Scaled matrix. ``arguments``: a, b, c, out, α, β and the operands by name;
-    ``options``: those of ``MatmulOptions``; ``function``: the epilogue function, or None for D =
-    α · (scaled product) + β · C, in bf16 by default.
-
-    Raises ProblemError for other scales that vary along K and for Packed matrices.
-    """
-    a, b, c, out, alpha, beta, operands = arguments
-    if function is None:
-        if out is None and options[0] is None:
-            options = ("bf16", *options[1:])
-        function, c, alpha, beta = _linear_combination(c, alpha, beta)
-    a, b, function, operands = scales_as_operands(a, b, function, operands)
-    return matmul_with_epilogue((a, b, c, out, alpha, beta, operands), options, function)
-
-
 def scales_as_operands(
-    a: Any, b: Any, function: Any, operands: dict[str, Any]
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any]
 ) -> tuple[Any, Any, Epilogue, dict[str, Any]]:
     """The data of the matrices, and the epilogue of their accumulators with the scales as operands
-    in front of ``function``. Raises what ``scaled_matmul`` raises.
+    in front of ``function``.
+
+    Raises ProblemError for scales that vary along K and for Packed matrices.
     """
     matrices = _matrices(a, b)
     named = list(zip(("a", "b", "b2"), NAMES, matrices, strict=False))
     for name, _, matrix in named:
         _check_matrix(name, matrix)
-    scales = {name: _operand(x) for _, name, x in named if isinstance(x, Scaled)}
+    scales = {name: x.scales for _, name, x in named if isinstance(x, Scaled)}
     left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
     second = right[0] if len(right) == 1 else tuple(right)
     wrapped = _with_scales(function, tuple(scales), len(right))
@@ -94,10 +78,17 @@ def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
     return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
 
 
-def block_scales(a: Any, b: Any) -> BlockScales | None:
-    """The scales of two matrices in blocks of 128 along K, which the mainloop multiplies; None for
-    others.
+def with_block_scales(arguments: MatmulArguments) -> MatmulArguments | None:
+    """The arguments with the data of A and B and their scales in blocks of 128 along K, which the
+    mainloop multiplies; None for other matrices.
     """
+    a, b = arguments.a, arguments.b
+    scales = block_scales(a, b)
+    return None if scales is None else arguments._replace(a=a.data, b=b.data, scales=scales)
+
+
+def block_scales(a: Any, b: Any) -> BlockScales | None:
+    """The scales of two matrices in blocks of 128 along K; None for others."""
     if not (isinstance(a, Scaled) and isinstance(b, Scaled)):
         return None
     if _scaled_by_line(a, 1) and _scaled_by_line(b, 0):
@@ -116,27 +107,15 @@ def _scale_blocks(matrix: Scaled) -> tuple[int, int]:
 
 
 def _grid(matrix: Scaled) -> Any:
-    """The scales as f32, as many rows and columns as there are blocks."""
-    return _operand(matrix).reshape(grid_shape(matrix.shape, matrix.block))
+    """The scales, as many rows and columns as there are blocks."""
+    return matrix.scales.reshape(grid_shape(matrix.shape, matrix.block))
 
 
 def _size(array: Any) -> int:
     return int(np.prod(array.shape))
 
 
-def _operand(matrix: Scaled) -> Any:
-    """The scales as an operand that broadcasts to D; ue8m0, which no epilogue reads, as f32."""
-    view = array_view.view(matrix.scales)
-    if view.dtype != "ue8m0":
-        return matrix.scales
-    if view.device != "cpu":
-        raise DtypeError(f"scales on {view.device} must be f32 or bf16, got ue8m0")
-    bits = array_view.bits(view).astype(np.uint32) << 23
-    found = np.where(bits == 0, np.uint32(1 << 22), bits)  # 2⁻¹²⁷ is subnormal in f32
-    return np.where(found == 0xFF << 23, np.uint32(0x7FFFFFFF), found).view(np.float32)
-
-
-def _linear_combination(c: Any, alpha: Any, beta: Any) -> tuple[Epilogue, Any, Any, Any]:
+def linear_combination(c: Any, alpha: Any, beta: Any) -> tuple[Epilogue, Any, Any, Any]:
     """α x + β C as an epilogue, and those of C, α and β that have an effect."""
     if not _is(beta, 0):
         if c is None:
