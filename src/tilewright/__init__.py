@@ -123,4 +123,5 @@ __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 lazy_imports.provide("arrays", lambda: importlib.import_module(".run.arrays.array_view", __name__))
+lazy_imports.provide("matmul", lambda: importlib.import_module(".run", __name__).matmul)
 notebook_display.register_loader(lambda: importlib.import_module(".view", __name__))

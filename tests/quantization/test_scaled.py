@@ -76,6 +76,16 @@ def test_scale_types_are_exact(type_: str) -> None:
     assert np.array_equal(scaled.dequantize(), expected)
 
 
+def test_numpy_reads_the_dequantized_matrix() -> None:
+    scaled = Scaled(S8, f32(6), "row")
+    assert np.array_equal(np.asarray(scaled), scaled.dequantize())
+    assert np.asarray(scaled, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="copy=False"):
+        np.asarray(scaled, copy=False)
+    with pytest.raises(TypeError, match="does not support ufuncs"):
+        np.add(scaled, 1)
+
+
 def test_a_scaled_survives_a_file() -> None:
     scaled = Scaled(E4M3, f32(256, 3).astype(ml_dtypes.bfloat16), 128)
     file = io.BytesIO()
