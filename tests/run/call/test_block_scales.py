@@ -21,7 +21,7 @@ from references.block_scaled_products import (
 )
 from rows import every_row
 from tilewright.dtypes import dtype
-from tilewright.errors import ConfigError, DtypeError, ProblemError
+from tilewright.errors import ConfigError, DtypeError, ProblemError, TargetError
 from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.quantization import quantize
 from tilewright.run import VmDevice
@@ -86,7 +86,11 @@ ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "scales of a must have shape 70×3, got 70×2",
     ),
     ({"b": np.ones((1, 3), np.float32)}, ProblemError, "scales of b must have shape 3×1, got 1×3"),
-    ({"b": np.ones((3, 1), np.float16)}, DtypeError, "scales of b must be f32, got f16"),
+    (
+        {"b": np.ones((3, 1), np.float16)},
+        DtypeError,
+        "scales of b must be one of f32, bf16, ue8m0, got f16",
+    ),
 ]
 
 
@@ -131,6 +135,56 @@ def test_matmul_of_quantized_matrices(case: tuple[int, int, int, Any, Any]) -> N
         for f in (np.array, np.abs)
     )
     assert (np.abs(got - exact) <= 2.0**-12 * magnitude).all()
+
+
+POWERS = {"bf16": (2.0**-130, 2.0**120, np.nan, -1.5), "ue8m0": (2.0**-127, 2.0**127, np.nan, 1)}
+
+
+@every_row("type_", ["bf16", "ue8m0"])
+def test_narrow_scales_are_converted_exactly(type_: str) -> None:
+    """Subnormal, large and NaN scales, of single rows and columns and of blocks."""
+    a, b, scales = operands((70, 50, 260), BlockScaling(1, 1), ("e4m3", "e4m3"))
+    numpy = dtype(type_).numpy
+    narrow = [np.exp2(np.round(np.log2(x))).astype(numpy) for x in (scales.a, scales.b)]
+    narrow[0].reshape(-1)[[5, 50, 100, 150]] = POWERS[type_]
+    wide = scales._replace(a=narrow[0].astype(np.float32), b=narrow[1].astype(np.float32))
+    given = scales._replace(a=narrow[0], b=narrow[1])
+    options = {"config": "tma:64x64x128:1:4", "out_dtype": "f32", "device": "vm"}
+    assert same(product(a, b, given, **options), reference(a, b, wide))
+
+
+def test_plans_and_operators() -> None:
+    """A plan of Scaled matrices runs what ``matmul`` runs, and so does ``@``."""
+    rng = np.random.default_rng(5)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (96, 300)))
+    for left, right in (((1, 128), (128, 128)), ("row", "row")):
+        a, b = quantize(x, "e4m3", left), quantize(w, "e4m3", right).T
+        expected = tilewright.matmul(a, b, device="vm")
+        plan = tilewright.plan(a, b, device="vm")
+        assert np.array_equal(plan.run(a, b), expected)
+        assert np.array_equal(a @ b, expected)
+    c = np.ones((40, 96), bf16)
+    plan = tilewright.plan(a, b, c=c, device="vm")
+    expected = tilewright.matmul(a, b, c=c, beta=2.0, device="vm")
+    assert np.array_equal(plan.run(a, b, c=c, beta=2.0), expected)
+    plan = tilewright.plan(a, b, epilogue=lambda acc, c: acc + c, c=c, device="vm")
+    assert plan.run(a, b, c=c).shape == (40, 96)
+    assert np.array_equal(a.data @ b, tilewright.matmul(a.data, b, device="vm"))
+    with pytest.raises(DtypeError, match="b must be f32 if a is f32, got e4m3"):
+        x @ b
+
+
+def test_the_shapes_of_the_matrices_are_checked_first() -> None:
+    a, b = (quantize(np.ones((4, k), np.float32), "e4m3", (1, 128)) for k in (300, 200))
+    with pytest.raises(ProblemError, match="a must have as many columns as b has rows"):
+        tilewright.matmul(a, b.T, device="vm")
+
+
+def test_block_scales_need_sm_90a() -> None:
+    a = quantize(np.ones((4, 300), np.float32), "e4m3", (1, 128))
+    for config in (None, "64x64x128:2x2:3"):
+        with pytest.raises(TargetError, match="block scales need sm_90a; A100 is sm_80"):
+            tilewright.matmul(a, a.T, config=config, device="vm:A100")
 
 
 def test_calls_with_block_scales() -> None:

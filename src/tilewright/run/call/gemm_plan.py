@@ -10,7 +10,7 @@ Making a plan traces the kernel and launches nothing.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -41,6 +41,13 @@ from .request import (
     default_result,
     format_name,
     make_request,
+)
+from .scaled.block_scale_views import request_with_scales
+from .scaled.scaled_operands import (
+    has_quantized,
+    linear_combination,
+    scales_as_operands,
+    with_block_scales,
 )
 from .staging import StagedCall
 
@@ -160,6 +167,8 @@ class Plan:
         if self.epilogue is not None:
             raise ProblemError("upload needs a plan without an epilogue", hint="plan.run")
         arguments = MatmulArguments(a, b, c, out, alpha, beta)
+        if has_quantized(a, b):
+            arguments = with_block_scales(arguments) or _raise_staged_scales()
         prepared, views, scales, _ = prepare(arguments, self._options())
         if not prepared.staged:
             on = prepared.device.name
@@ -186,7 +195,8 @@ def plan(
     epilogue: Any = None,
     **operands: Any,
 ) -> Plan:
-    """The plan for ``plan(m, n, k)`` or for arrays, ``plan(a, b)``; nothing runs.
+    """The plan for ``plan(m, n, k)`` or for arrays or ``Scaled`` matrices, ``plan(a, b)``; nothing
+    runs.
 
     With sizes, ``dtype`` is the inputs' type (default f16; ``"e4m3,e5m2"`` for two types;
     ``"tf32"`` is f32 with that precision) and ``layout`` is BLAS's name of A's and B's layouts
@@ -207,10 +217,9 @@ def plan(
         on = device_by_name(device)
     elif (len(sizes), len(what)) == (0, 2):
         _check_arrays_alone(dtype, layout, batch)
-        a, b = map(array_view.view, what)
-        vc, vd = (None if x is None else array_view.view(x) for x in (c, out))
-        on = device_for_arrays(common_device(a, b, vc, vd), device)
-        request = make_request(a, b, vc, vd, out_dtype, c is not None, precision, fast_accum)
+        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+        a, b = what
+        return _plan_of_arrays(MatmulArguments(a, b, c, out, ALPHA, BETA), options)
     else:
         types = ", ".join(type(x).__name__ for x in what) or "nothing"
         raise ProblemError(f"plan takes three sizes or two arrays, got {types}")
@@ -224,6 +233,38 @@ def _check_arrays_alone(dtype: Any, layout: Any, batch: Any) -> None:
             raise ProblemError(f"{name} must not be given with arrays, got {value!r}")
 
 
+def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
+    """The plan of arrays, or of Scaled matrices."""
+    a, b, c, out, *_ = arguments
+    if has_quantized(a, b):
+        in_blocks = with_block_scales(arguments)
+        if in_blocks is None:
+            return _plan_with_scales(arguments, options)
+        arguments = in_blocks
+    va, vb = map(array_view.view, arguments[:2])
+    vc, vd = (None if x is None else array_view.view(x) for x in (c, out))
+    on = device_for_arrays(common_device(va, vb, vc, vd), options.device)
+    reads_c, (out_dtype, precision, fast_accum, _, config) = c is not None, options
+    request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
+    if arguments.scales is not None:
+        request, _ = request_with_scales(request, arguments.scales)
+    return Plan.of(prepare_call(request, on, config), config)
+
+
+def _plan_with_scales(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
+    """The plan of Scaled matrices whose scales are operands of an epilogue."""
+    a, b, c, out, *_ = arguments
+    function, c, alpha, beta = linear_combination(c, ALPHA, BETA if c is None else 1.0)
+    if out is None and options.out_dtype is None:
+        options = options._replace(out_dtype="bf16")
+    passed = epilogue_arguments(function, c, alpha, beta, {})
+    return replace(_plan_with_epilogue((a, b), options, out, passed), epilogue=None)
+
+
+def _raise_staged_scales() -> MatmulArguments:
+    raise ProblemError("upload takes arrays, or matrices with block scales", hint="plan.run")
+
+
 def _plan_with_epilogue(
     what: tuple[Any, ...], options: MatmulOptions, out: Any, arguments: EpilogueArguments
 ) -> Plan:
@@ -231,10 +272,14 @@ def _plan_with_epilogue(
         raise ProblemError(f"plan with an epilogue takes two arrays, got {len(what)} arguments")
     if callable(arguments.function) and not isinstance(arguments.function, Epilogue):
         arguments = arguments._replace(function=Epilogue(arguments.function))  # traced once
-    requested = request_with_epilogue(*what, arguments, options, out)
+    (a, b), own = what, arguments
+    if has_quantized(a, b):
+        a, b, function, operands = scales_as_operands(a, b, own.function, own.operands)
+        arguments = own._replace(function=function, operands=operands)
+    requested = request_with_epilogue(a, b, arguments, options, out)
     on = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(requested.request, on, options.config)
-    return Plan.of(prepared, options.config, arguments.function)
+    return Plan.of(prepared, options.config, own.function)
 
 
 def _request_of_sizes(
