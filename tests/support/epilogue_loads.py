@@ -1,4 +1,4 @@
-"""Calls whose epilogues have matrix operands that tensor copies load, exact in f32: tested on the
+"""Calls whose epilogues have operands that go through shared memory, exact in f32: tested on the
 virtual machine and on a GPU.
 """
 
@@ -11,6 +11,7 @@ import numpy as np
 import tilewright
 from epilogue_calls import TYPES
 from tilewright.gemm.tma.epilogue_load.operand_stages import loaded_operands
+from tilewright.gemm.tma.epilogue_load.vector_stages import shared_vectors
 
 
 class Load(NamedTuple):
@@ -64,11 +65,45 @@ def weighted(acc: Any, *operands: Any) -> Any:
     return acc
 
 
+class VectorLoad(NamedTuple):
+    """A configuration, M and N (and batch) of D, and the type and the dimensions of each operand.
+    ``shared``: how many of them are vectors that go through shared memory.
+    """
+
+    config: str
+    shape: tuple[int, ...]
+    operands: tuple[tuple[str, str], ...]
+    shared: int
+
+
+ROW_AND_BIAS = (("f32", "m"), ("bf16", "n"))
+VECTORS = {
+    "cooperative": VectorLoad("tma:128x128x64:2:3", (300, 200), ROW_AND_BIAS, 2),
+    "three warpgroups": VectorLoad("tma:192x64x64:3:3", (200, 136), ROW_AND_BIAS, 2),
+    "pingpong": VectorLoad(
+        "tma:128x192x64:2p:3", (300, 600), (("f32", "m"), ("f32", "n"), ("bf16", "n")), 3
+    ),
+    "dynamic, pingpong": VectorLoad("tma:64x64x64:2p:3d", (200, 200), ROW_AND_BIAS, 2),
+    "dynamic, cooperative": VectorLoad("tma:128x64x64:2:3d", (400, 136), ROW_AND_BIAS, 2),
+    "cluster": VectorLoad("tma:128x128x64:2:3/1x2", (136, 520), ROW_AND_BIAS, 2),
+    "split-K of the tail wave": VectorLoad("tma:64x64x64:1:3+2", (200, 136), ROW_AND_BIAS, 2),
+    "swapped": VectorLoad("tma:64x96x64:1:3~", (200, 200), (("s8", "m"), ("e5m2", "n")), 2),
+    "swapped, 24 rows": VectorLoad("tma:64x24x64:1:3~", (50, 200), (("u8", "m"), ("f16", "n")), 2),
+    "batch": VectorLoad("tma:64x64x64:1:3", (3, 72, 72), (("f32", "bm"), ("f16", "bn")), 2),
+    "with a matrix": VectorLoad(
+        "tma:128x64x64:2p:3", (300, 200), (("bf16", "mn"), ("f32", "n"), ("e4m3", "m")), 2
+    ),
+    "five vectors": VectorLoad(
+        "tma:64x64x64:1:3", (72, 136), (*ROW_AND_BIAS, *ROW_AND_BIAS, ("s8", "n")), 4
+    ),
+    "no shared memory": VectorLoad("tma:128x256x64:2:4", (136, 264), (("f32", "n"),) * 4, 0),
+}  # fmt: skip
 FUNCTIONS = {
     1: lambda acc, x0: weighted(acc, x0),
     2: lambda acc, x0, x1: weighted(acc, x0, x1),
     3: lambda acc, x0, x1, x2: weighted(acc, x0, x1, x2),
     4: lambda acc, x0, x1, x2, x3: weighted(acc, x0, x1, x2, x3),
+    5: lambda acc, x0, x1, x2, x3, x4: weighted(acc, x0, x1, x2, x3, x4),
 }
 
 
@@ -77,17 +112,39 @@ def check_load(name: str, device: Any, rows: int = 1) -> None:
     the row says are loaded by tensor copies.
     """
     config, shape, types, varies, loaded = LOADS[name]
+    *batch, m, n = shape
+    own = (*batch, m * rows, n) if varies == "bmn" else (m * rows, n)
+    plan = _check(name, config, (*batch, m * rows, n), [(type_, own) for type_ in types], device)
+    assert len(loaded_operands(plan.problem, plan.config)) == loaded
+
+
+def check_vectors(name: str, device: Any, rows: int = 1) -> None:
+    """The same of a row of ``VECTORS``."""
+    config, shape, operands, shared = VECTORS[name]
+    *batch, m, n = shape
+    sizes = {"b": (*batch, 1)[0], "m": m * rows, "n": n}
+    dimensions = "bmn"[-len(shape) :]
+    shapes = [tuple(sizes[d] if d in varies else 1 for d in dimensions) for _, varies in operands]
+    types = [type_ for type_, _ in operands]
+    plan = _check(
+        name, config, (*batch, m * rows, n), list(zip(types, shapes, strict=True)), device
+    )
+    assert len(shared_vectors(plan.problem, plan.config)) == shared
+
+
+def _check(
+    name: str, config: str, shape: tuple[int, ...], arrays: list[tuple[str, tuple[int, ...]]],
+    device: Any,
+) -> tilewright.Plan:  # fmt: skip
+    """D of a product of this shape with operands of these types and shapes has NumPy's bits."""
     rng = np.random.default_rng(len(name))
     *batch, m, n = shape
-    m *= rows
     k = 256 if "split" in name else 64
     a, b = integers(rng, (*batch, m, k), "bf16"), integers(rng, (*batch, k, n), "bf16")
-    own = (*batch, m, n) if varies == "bmn" else (m, n)
-    operands = {f"x{i}": integers(rng, own, type_) for i, type_ in enumerate(types)}
+    operands = {f"x{i}": integers(rng, own, type_) for i, (type_, own) in enumerate(arrays)}
     plain = np.matmul(a.astype(np.float32), b.astype(np.float32))
     wanted = weighted(plain, *(x.astype(np.float32) for x in operands.values()))
-    given = {"epilogue": FUNCTIONS[len(types)], "device": device, "config": config}
-    plan = tilewright.plan(a, b, **given, **operands)
-    assert len(loaded_operands(plan.problem, plan.config)) == loaded
+    given = {"epilogue": FUNCTIONS[len(arrays)], "device": device, "config": config}
     got = tilewright.matmul(a, b, **given, **operands)
     np.testing.assert_array_equal(got, wanted.astype(TYPES["bf16"]))
+    return tilewright.plan(a, b, **given, **operands)

@@ -1,4 +1,4 @@
-"""Matrix operands of epilogues that tensor copies load: bits of D, races, and what threads load
+"""Operands of epilogues that go through shared memory: bits of D, races, and what threads load
 instead. A device of few SMs, so that a CTA has several tiles.
 """
 
@@ -11,7 +11,7 @@ import pytest
 
 import tilewright
 from epilogue_calls import TYPES
-from epilogue_loads import LOADS, check_load, integers
+from epilogue_loads import LOADS, VECTORS, check_load, check_vectors, integers
 from gemm_cases.resident import Resident, registered
 from gemm_cases.tma_cases import FEW
 from tilewright.gemm.epilogue.named_epilogues import linear_combination
@@ -32,6 +32,17 @@ QUICK = {
 def test_matrix_operands_are_loaded_by_tensor_copies(name: str) -> None:
     for device in (VmDevice(FEW, checked=True), VmDevice(FEW, seed=1)):
         check_load(name, device)
+
+
+QUICK_VECTORS = {"cooperative", "pingpong", "swapped, 24 rows", "split-K of the tail wave", "batch"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK_VECTORS else pytest.param(n, marks=pytest.mark.slow) for n in VECTORS]
+)
+def test_vector_operands_go_through_shared_memory(name: str) -> None:
+    for device in (VmDevice(FEW, checked=True), VmDevice(FEW, seed=1)):
+        check_vectors(name, device)
 
 
 def numbers(*shape: int) -> Any:
@@ -64,6 +75,16 @@ def test_the_residual_of_a_gated_pair_is_loaded() -> None:
     check_loaded(
         wanted, a, (b, up), 1, epilogue=lambda x, y, residual: x * 2.0 + y + residual, **given
     )
+
+
+def test_the_biases_of_a_gated_pair_go_through_shared_memory() -> None:
+    a, b, up, bias = numbers(136, 64), numbers(64, 72), numbers(64, 72), numbers(72)
+    for config in ("tma:128x128x64:2:3", "tma:256x48x64:2:3~"):
+        wanted = (exact(a, b) + bias.astype(np.float32)) * 2 + exact(a, up)
+        given = {"bias": bias, "config": config}
+        check_loaded(
+            wanted, a, (b, up), 0, epilogue=lambda x, y, bias: (x + bias) * 2.0 + y, **given
+        )
 
 
 STRIDES = {

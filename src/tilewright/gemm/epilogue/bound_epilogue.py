@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 
 TENSOR_COPY_BYTES = 16  # must divide the address and the strides of what a tensor copy loads
 MAX_LOADED_BYTES = 8  # of an element of D, from all inputs that tensor copies load
+MAX_SHARED_VECTORS = 4  # vectors that a kernel brings through shared memory
 
 
 class EpilogueOperandLayout(NamedTuple):
@@ -69,6 +71,13 @@ class BoundEpilogue:
             if "mn" in source.varies and bits <= 32 and aligned and bits <= left:
                 left -= bits
                 yield name, source
+
+    def shared_vectors(self) -> Iterator[tuple[str, EpilogueInput, EpilogueOperandLayout]]:
+        """(parameter, input, layout) of the vectors, which vary along M or N alone and also along
+        the batch, that a kernel can bring through shared memory: the first ones in order.
+        """
+        vectors = (x for x in self.named_inputs() if ("m" in x[1].varies) != ("n" in x[1].varies))
+        return islice(vectors, MAX_SHARED_VECTORS)
 
     def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, EpilogueOperandLayout]]:
         """(parameter, output, layout) of each tensor output after D."""

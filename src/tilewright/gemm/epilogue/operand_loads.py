@@ -72,7 +72,7 @@ class EpilogueOperands:
         values. ``loaded``: the elements of inputs that need no load, by the inputs' names.
         """
         columns = dict(loaded) | {
-            source.name: self._load(name, source, layout, elements)
+            source.name: self.load(name, source, layout, elements)
             for name, source, layout in self.bound.named_inputs()
             if source.varies and source.name not in loaded
         }
@@ -90,7 +90,7 @@ class EpilogueOperands:
         row, column = elements.row + offset[0], elements.column + offset[1]
         return {"row": row, "column": column, "batch": batch}
 
-    def _load(
+    def load(
         self,
         name: str,
         source: EpilogueInput,

@@ -17,9 +17,11 @@ from ..problem import Problem
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 SCALE_BUFFERS = 2  # k-blocks whose scales of columns are in shared memory
+GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
 LOAD_STAGES = 2  # epilogue tiles of matrix operands in shared memory per warpgroup
+VECTOR_BYTES = 4  # of an element of a vector operand in shared memory, in its compute type
 MAX_LOADED_TOGETHER = 3  # the same where a warpgroup has so few epilogue tiles: all of them
 SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
 SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared memory
@@ -195,6 +197,30 @@ class TmaGeometry(Generic[N]):
         size = self.load_bytes(problem)
         return (size > 0) & (self._shared_bytes_without_loads(problem) + size <= MAX_SHARED_BYTES)
 
+    def vector_length(self, problem: Problem, varies: str) -> N:
+        """Elements that a tile of D meets of a vector operand that ``varies`` along M or N."""
+        rows, columns = self.d_tile(problem)
+        own, other = (rows, columns) if "m" in varies else (columns, rows)
+        length: N = select(self.swap, other, own)
+        return length
+
+    def vector_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory for the vector operands of an epilogue: those of a tile, with
+        pingpong of two.
+        """
+        total: Any = 0 * self.stages
+        for _, source, _ in problem.epilogue.shared_vectors() if problem.epilogue else ():
+            total = total + VECTOR_BYTES * self.vector_length(problem, source.varies)
+        size: N = select(self.stores_partial, 0, total * select(self.pingpong, 2, 1))
+        return size
+
+    def shares_vectors(self, problem: Problem) -> Any:
+        """Whether the vector operands of the epilogue go through shared memory: there are some, and
+        their buffers fit beside all others. Else threads load them from global memory.
+        """
+        size = self.vector_bytes(problem)
+        return (size > 0) & (self._shared_bytes_without_vectors(problem) + size <= MAX_SHARED_BYTES)
+
     def scale_shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory of the block scales of single columns of the tile."""
         if problem.scaling is None:
@@ -206,6 +232,11 @@ class TmaGeometry(Generic[N]):
 
     def shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory of a CTA."""
+        vectors = select(self.shares_vectors(problem), self.vector_bytes(problem), 0)
+        total: N = self._shared_bytes_without_vectors(problem) + vectors
+        return total
+
+    def _shared_bytes_without_vectors(self, problem: Problem) -> N:
         loads = select(self.loads_by_tma(problem), self.load_bytes(problem), 0)
         total: N = self._shared_bytes_without_loads(problem) + loads
         return total
@@ -220,9 +251,11 @@ class TmaGeometry(Generic[N]):
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
-        taken = self._beside_stages(problem) + self.load_bytes(problem)
+        operands = self.load_bytes(problem) + self.vector_bytes(problem)
+        taken = self._beside_stages(problem) + operands
         ring = device.limits.shared_per_block - taken
-        return ring // self.stage_bytes(problem.input.bits)
+        stages: N = ring // self.stage_bytes(problem.input.bits)
+        return stages
 
     def resident_clusters(self, device: DeviceSpec) -> N:
         """Resident clusters of the device."""

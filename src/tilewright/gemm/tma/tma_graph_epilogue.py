@@ -21,7 +21,8 @@ from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
-from .epilogue_load.operand_stages import OperandReader
+from .epilogue_load.operand_stages import OperandReader, OperandStages
+from .epilogue_load.vector_stages import VectorReader, VectorStages
 from .tma_config import TmaConfig
 from .tma_epilogue import (
     EpilogueTile,
@@ -29,10 +30,8 @@ from .tma_epilogue import (
     TmaEpilogue,
     copy_by_tma,
 )
-from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
+from .tma_geometry import EPILOGUE_BUFFERS, GROUP, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
-
-GROUP = 4  # elements of a thread that are evaluated together: two neighbours in two rows
 
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
@@ -74,20 +73,23 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
 
 class TmaGraphEpilogue(TmaEpilogue):
     """Stores the outputs of an epilogue graph. ``tensors``: D and the other tensor outputs;
-    ``reader``: of the operands that are in shared memory, if any.
+    ``stages``: of the operands that are in shared memory.
     """
 
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, shared: Any, index: Any,
         tensors: list[OutputTensor], operands: EpilogueOperands, limits: Any, barrier: Any,
-        reader: OperandReader | None,
+        stages: Sequence[OperandStages | VectorStages],
     ) -> None:  # fmt: skip
         tiles = output_tiles(problem, config)
         one = k.const("f32", 1.0)
         super().__init__(
             k, tiles[0], shared, index, tensors[0], tensors[0], (one, one), limits, barrier
         )
-        self.operands, self.pair, self.reader = operands, problem.pair, reader
+        self.operands, self.pair = operands, problem.pair
+        self.tiles = config.graph_epilogue_tiles(problem)
+        self.readers = [self._reader(x, config, problem) for x in stages]
+        self.copied_to = any(isinstance(reader, OperandReader) for reader in self.readers)
         assert problem.epilogue is not None
         indices = [i for i, o in enumerate(operands.bound.graph.outputs) if o.reduction == "tensor"]
         self.outputs = []
@@ -103,6 +105,16 @@ class TmaGraphEpilogue(TmaEpilogue):
         rows_are_aligned = any(o.tile.by_tma for o in self.outputs)  # to 16 bytes, so N is even
         together = 2 if rows_are_aligned and not config.swap else 1
         self.maxima = AtomicMaxima(*reduced, by_rows=not config.swap, together=together)
+
+    def _reader(
+        self, stages: OperandStages | VectorStages, config: TmaConfig, problem: Problem
+    ) -> OperandReader | VectorReader:
+        if isinstance(stages, OperandStages):
+            return OperandReader(stages, self.index, self.thread)
+        zero = self.k.const("u32", 0)
+        row = zero if config.pingpong else self.index * config.d_warpgroup_rows(problem)
+        buffer = self.index if config.pingpong else zero
+        return VectorReader(stages, buffer, row, self.thread, self.tile, self.tiles)
 
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Store the outputs of 64-row blocks, and combine their maxima."""
@@ -140,12 +152,12 @@ class TmaGraphEpilogue(TmaEpilogue):
             with k.when(self.leader):
                 k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
         self._synchronize()
-        if self.reader:
-            self.reader.wait(number)
+        for reader in self.readers:
+            reader.wait(number)
         self.reductions.begin(elements, self._unit(at))
         self._evaluate(accumulators, elements, number, [buffer for _, buffer in staged])
         self.maxima.end_lines(elements)
-        if by_tma or self.reader:
+        if by_tma or self.copied_to:
             k.fence_async()
         self._synchronize()
         if by_tma:
@@ -153,18 +165,18 @@ class TmaGraphEpilogue(TmaEpilogue):
                 for output, buffer in by_tma:
                     copy_by_tma(k, buffer, output.tensor.map, at, output.tile, None)
                 k.bulk_commit()
-        if self.reader:
-            self._release(self.reader, number)
+        self._release(number)
         for output, buffer in staged:
             if not output.tile.by_tma:
                 self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
 
-    def _release(self, reader: OperandReader, number: int) -> None:
+    def _release(self, number: int) -> None:
         """Release the operands of a tile, which all threads have read."""
-        with self.k.when(self.leader):
-            reader.release(number)
-        if number == reader.tiles - 1:
-            reader.stages.advance()
+        for reader in self.readers:
+            with self.k.when(self.leader):
+                reader.release(number)
+            if number == self.tiles - 1:
+                reader.advance()
 
     def _evaluate(
         self, accumulators: list[Any], elements: TileElements, number: int, buffers: list[Tensor]
@@ -178,7 +190,9 @@ class TmaGraphEpilogue(TmaEpilogue):
         ]
         for i in range(0, len(accumulators), GROUP):
             part = replace(elements, offsets=elements.offsets[i : i + GROUP])
-            loaded = self.reader.values(number, i, GROUP) if self.reader else {}
+            loaded: dict[str, list[Any]] = {}
+            for reader in self.readers:
+                loaded |= reader.values(number, i, GROUP)
             group = self.operands.values(accumulators[i : i + GROUP], part, loaded)
             for output, staging in zip(self.outputs, stagings, strict=True):
                 staging.add(group[output.number])

@@ -40,7 +40,8 @@ from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
-from .epilogue_load.operand_stages import OperandReader, OperandStages
+from .epilogue_load.operand_stages import OperandStages
+from .epilogue_load.vector_stages import VectorStages
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
@@ -48,7 +49,6 @@ from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import PairParameters, ScaledParameters, TmaParameters, tma_parameters
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
-from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
@@ -112,6 +112,7 @@ class TmaKernel:
             config.epilogue_shared_bytes(problem), 1024
         ).address()
         self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
+        self.vectors = VectorStages(k, problem, config) if config.shares_vectors(problem) else None
         self.scale_address = None
         if size := config.scale_shared_bytes(problem):
             self.scale_address = k.dynamic_shared(size, 16).address()
@@ -123,7 +124,8 @@ class TmaKernel:
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
-        self.queue = TileQueue(k, config, loads=self.loads is not None) if config.dynamic else None
+        loads = self.loads is not None or self.vectors is not None
+        self.queue = TileQueue(k, config, loads=loads) if config.dynamic else None
 
     def run(self) -> None:
         """Emit the kernel: prologue, then the roles of the warpgroups."""
@@ -172,6 +174,8 @@ class TmaKernel:
             self.stages.pipeline.init()
             if self.loads:
                 self.loads.pipeline.init()
+            if self.vectors:
+                self.vectors.pipeline.init()
             if self.order:
                 self.order.init()
             if self.queue:
@@ -211,11 +215,12 @@ class TmaKernel:
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
                 producer.run(self._copies())
             k.syncwarp()
-        if self.loads:
+        if self.operands and (self.loads or self.vectors):
             with k.if_((warp > 0) & (warp <= config.consumers)):
                 EpilogueLoadWarp(
-                    k, self.problem, config, self.parameters, self.loads, self.scheduler, warp - 1
-                ).run()
+                    k, self.problem, config, self.operands, self.loads, self.vectors,
+                    self.scheduler, warp - 1,
+                ).run()  # fmt: skip
 
     def _copies(self) -> list[StageCopy]:
         """The copies that fill a stage."""
@@ -297,11 +302,10 @@ class TmaKernel:
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *self._more_outputs(self.operands)]
-            thread = k.tid.x & (WARPGROUP - 1)
-            reader = OperandReader(self.loads, consumer, thread) if self.loads else None
+            stages = [x for x in (self.loads, self.vectors) if x]
             epilogue = TmaGraphEpilogue(
                 k, problem, config, staging, consumer, tensors, self.operands, limits, barrier,
-                reader,
+                stages,
             )  # fmt: skip
         partial = EpilogueTile.of_partials(problem, config)
         return epilogue, TmaEpilogue(k, partial, staging, consumer, workspace, c, *more)

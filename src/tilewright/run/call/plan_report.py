@@ -13,6 +13,7 @@ from ...builder import Traced
 from ...gemm.cost_model import terms
 from ...gemm.cp_async.multistage_config import mma_name
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
+from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...target import Target
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice
@@ -138,15 +139,18 @@ def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
 
 
 def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:
-    """The operands of the epilogue that a warp loads by TMA for each consumer warpgroup."""
+    """The operands of the epilogue that a warp loads into shared memory."""
     config, problem = plan.config, plan.problem
     assert isinstance(config, gemm.TmaConfig)
-    names = ", ".join(operand.source.name for operand in loaded_operands(problem, config))
-    if not names:
-        return ()
-    stages = _count(config.load_stages(problem), "epilogue tile")
-    size = config.load_bytes(problem) / 1024
-    return (f"epilogue load by TMA: {names}, {stages} per consumer warpgroup, {size:g} KB",)
+    lines = []
+    if names := ", ".join(operand.source.name for operand in loaded_operands(problem, config)):
+        stages = _count(config.load_stages(problem), "epilogue tile")
+        size = config.load_bytes(problem) / 1024
+        lines.append(f"epilogue load by TMA: {names}, {stages} per consumer warpgroup, {size:g} KB")
+    if names := ", ".join(vector.source.name for vector in shared_vectors(problem, config)):
+        size = config.vector_bytes(problem) / 1024
+        lines.append(f"epilogue vectors in shared memory: {names}, {size:g} KB")
+    return tuple(lines)
 
 
 def _split_line(tiles: str, split: int) -> str:

@@ -123,7 +123,6 @@ class OperandReader:
     def __init__(self, stages: OperandStages, consumer: Any, thread: Any) -> None:
         self.k, self.thread, self.operands = stages.k, thread, stages.operands
         self.stages = WarpgroupStages(stages, consumer, loads=False)
-        self.tiles = stages.tiles
 
     def wait(self, number: int) -> None:
         """Wait until epilogue tile ``number`` is loaded."""
@@ -167,3 +166,7 @@ class OperandReader:
         issued a fence of the async proxy and are synchronized.
         """
         self.k.mbarrier_arrive(self.stages.empty(number))
+
+    def advance(self) -> None:
+        """Go to the next work tile."""
+        self.stages.advance()
