@@ -32,7 +32,7 @@ LAYERS = {
     "ptx": 3,
     "builder": 4, "vm": 4, "cuda": 4,
     "quantization": 5,
-    "gemm": 6,
+    "gemm": 6, "sparsity": 6,
     "run": 7, "view": 7, "cudart": 7,
     "torch": 8, "jax": 8, "cli": 8,
     "__init__": 9, "__main__": 9,

@@ -7,6 +7,7 @@
     @tilewright.epilogue         a function of the accumulator that a product computes, too
     tilewright.gelu(…), …        functions for epilogues, the same of arrays
     tilewright.quantize(x, …)    8-bit elements with scales; quantize_weight: packed weights
+    tilewright.compress_24(w)    a 2:4 sparse matrix: half of the elements, and metadata
     @tilewright.kernel           a kernel of your own, traced to PTX
     tilewright.load(file)        kernels that ``tilewright build`` serialized
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from . import ptx as ptx
     from . import quantization as quantization
     from . import run as run
+    from . import sparsity as sparsity
     from . import target as target
     from . import view as view
     from . import vm as vm
@@ -100,6 +102,8 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .run import matmul as matmul
     from .run import plan as plan
     from .run import tensor_map as tensor_map
+    from .sparsity import Sparse24 as Sparse24
+    from .sparsity import compress_24 as compress_24
 
 __all__ = [
     "matmul", "linear", "plan", "Plan", "Problem", "Config",
@@ -113,10 +117,10 @@ __all__ = [
     "dropout", "random_bits",
     "dgeglu", "dgelu", "dhardsigmoid", "dhardswish", "dleaky_relu", "drelu", "drelu6", "dsigmoid",
     "dsilu", "dsoftplus", "dswiglu", "dtanh",
-    "Scaled", "Packed", "quantize", "quantize_weight",
+    "Scaled", "Packed", "quantize", "quantize_weight", "Sparse24", "compress_24",
     "Layout", "Swizzle", "TilewrightError",
     "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "quantization", "run",
-    "target", "view", "vm",
+    "sparsity", "target", "view", "vm",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)

@@ -84,11 +84,18 @@ def compress(i: MmaForm, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
             f"{int(nonzero[tuple(excess[0])].sum())} of {group} are not zero",
             hint=f"{i.opcode} stores {stored} of {group}" + (" pairs" if width > 1 else ""),
         )
-    order = np.argsort(~nonzero, axis=-1, kind="stable")[..., :stored]
-    chosen = np.sort(order, axis=-1)
+    chosen = stored_positions(nonzero, stored)
     values = np.take_along_axis(chunks, chosen[..., None], -2)
     codes = np.where(chosen == 1, SECOND, FIRST) if group == 2 else chosen
     return values.reshape(*a.shape[:-1], -1), codes.reshape(*a.shape[:-1], -1).astype(np.uint8)
+
+
+def stored_positions(nonzero: Bits, stored: int) -> Bits:
+    """The positions of the stored elements of chunks (…, group), in order: those that are not zero,
+    then the first zeros.
+    """
+    order = np.argsort(~nonzero, axis=-1, kind="stable")[..., :stored]
+    return np.sort(order, axis=-1)
 
 
 def expand(i: MmaForm, values: npt.ArrayLike, metadata: npt.ArrayLike) -> Bits:

@@ -1,0 +1,112 @@
+"""``compress_24``: a dense matrix → ``Sparse24``; pruning by magnitude or by a mask."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import dtype
+from ..errors import DtypeError, MetadataError, ProblemError
+from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
+from ..quantization.array_access import Array, codes, info, new_array, sizes
+from .sparse24 import METADATA_TYPE, TYPES, Sparse24
+
+
+def compress_24(w: Any, prune: Any = None) -> Sparse24:
+    """The 2:4 sparse matrix of ``w`` (…, M, K), f16, bf16, e4m3, e5m2, s8 or u8, in ``w``'s
+    library; f32 becomes tf32, which is 1:2 sparse.
+
+    At most two of each four neighbours of a row (tf32: one of two) may be different from zero; NaN
+    is. ``prune="magnitude"`` keeps the two of largest magnitude, the first ones of equal
+    magnitudes. ``prune=mask``, Boolean of ``w``'s shape, keeps the elements where it is True. A
+    chunk with fewer elements also stores its first zeros; a zero that is not stored loses its sign.
+
+    >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
+
+    Raises MetadataError for the first chunk with too many elements, ProblemError for a shape or K
+    that does not fit, DtypeError for other types, DeviceError for an array on a GPU.
+    """
+    given = info("w", w)
+    type_ = {"f32": "tf32"}.get(given.dtype, given.dtype)
+    if type_ not in TYPES:
+        raise DtypeError(f"w must be one of {', '.join(TYPES)}, got {given.dtype}")
+    size = chunk_size(type_)
+    if len(given.shape) not in (2, 3) or given.shape[-1] % size:
+        raise ProblemError(
+            f"w must be a matrix M×K or a stack of them, with K a multiple of {size}, got "
+            f"{sizes(given.shape)}",
+            hint="pad K with zeros",
+        )
+    dense = codes("w", w)
+    chunks = dense.reshape(*dense.shape[:-1], -1, size)
+    bits = (_kept(type_, chunks, prune) << np.arange(size, dtype=np.uint8)).sum(-1, dtype=np.uint8)
+    metadata, fits = chunk_table(type_)
+    if not fits[bits].all():
+        _raise_excess(bits, np.argwhere(~fits[bits])[0], size, prune)
+    positions = positions_table(type_)[0][metadata[bits]]
+    values = np.take_along_axis(chunks, positions, -1)
+    if prune is not None:
+        values = np.where(np.take_along_axis(_bit_matrix(bits, size), positions, -1), values, 0)
+    stored = values.reshape(*dense.shape[:-1], -1).astype(dense.dtype)
+    words = pack_metadata(type_, metadata[bits])
+    return Sparse24(
+        new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE), type_
+    )
+
+
+def _kept(type_: str, chunks: Array, prune: Any) -> Array:
+    """Which elements of the chunks are kept: (…, chunks, chunk size) of Booleans."""
+    if prune is None:
+        return np.asarray(magnitudes(type_, chunks) != 0)
+    if isinstance(prune, str):
+        if prune != "magnitude":
+            raise ProblemError(f"prune must be None, 'magnitude' or a mask, got {prune!r:.60}")
+        return _largest(magnitudes(type_, chunks))
+    mask = np.asarray(prune)
+    shape = (*chunks.shape[:-2], chunks.shape[-2] * chunks.shape[-1])
+    if mask.dtype != np.bool_ or mask.shape != shape:
+        raise ProblemError(
+            f"the mask must be Boolean of shape {sizes(shape)}, got {mask.dtype} "
+            f"{sizes(mask.shape)}"
+        )
+    return mask.reshape(chunks.shape)
+
+
+def _largest(sizes: Array) -> Array:
+    """Which half of each chunk is the largest, the first ones of equals: each pair is compared."""
+    count = sizes.shape[-1]
+    larger = np.zeros(sizes.shape, np.uint8)  # elements of the chunk that come before this one
+    for first, second in combinations(range(count), 2):
+        wins = sizes[..., second] > sizes[..., first]
+        larger[..., first] += wins
+        larger[..., second] += ~wins
+    return np.asarray(larger < count // 2)
+
+
+def _bit_matrix(bits: Array, size: int) -> Array:
+    return np.asarray(bits[..., None] >> np.arange(size, dtype=np.uint8) & 1 != 0)
+
+
+def magnitudes(type_: str, elements: Array) -> Array:
+    """Integers in the order of the magnitudes of elements, which are codes; 0 for a zero, and the
+    largest for NaN.
+    """
+    if type_ == "u8":
+        return elements
+    if type_ == "s8":
+        return np.asarray(np.abs(elements.view(np.int8).astype(np.int16)))
+    bits = 32 if type_ == "tf32" else dtype(type_).bits
+    return np.asarray(elements & elements.dtype.type((1 << bits - 1) - 1))
+
+
+def _raise_excess(bits: Array, where: Array, size: int, prune: Any) -> None:
+    *_, row, chunk = (int(i) for i in where)
+    count = int(bits[tuple(where)]).bit_count()
+    what = "are not zero" if prune is None else "are kept by the mask"
+    raise MetadataError(
+        f"row {row}, columns {chunk * size} to {(chunk + 1) * size - 1}: {count} of {size} {what}, "
+        f"at most {size // 2} may be",
+        hint="prune='magnitude' keeps the largest",
+    )
