@@ -12,12 +12,14 @@ import pytest
 import tilewright
 from epilogue_calls import (
     CONFIGS,
+    MAXIMA,
     OTHER_KERNELS,
     PAIRS,
     QUANTIZED,
     affine,
     coordinates,
     gated,
+    maxima,
     operands_of_every_shape,
     random,
     reductions,
@@ -71,10 +73,22 @@ def test_several_outputs_of_several_types(name: str) -> None:
     check_bits(two_outputs, shape, ("bf16", "bf16"), config, {"bias": random(shape[-2:-1], "f32")})
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if "split-K" not in name])
+TAIL_SPLIT = ("tma:64x64x64:1:3+2", (700, 750, 128))  # of 144 tiles an H200 splits the last 12
+REDUCED = {key: (config, ("f16", "f16"), shape) for key, (config, shape) in CONFIGS.items()}
+REDUCED |= {"tail split": (TAIL_SPLIT[0], ("f16", "f16"), TAIL_SPLIT[1])} | OTHER_KERNELS
+
+
+@pytest.mark.parametrize("name", REDUCED)
 def test_reductions_are_combined_over_all_tiles(name: str) -> None:
-    config, shape = CONFIGS[name]
-    check_bits(reductions, shape, ("f16", "f16"), config, {"bias": random(shape[-2:-1], "f32")})
+    config, types, shape = REDUCED[name]
+    bias = {"bias": random(shape[-2:-1], "f32")}
+    check_bits(reductions, shape, types, config, bias, out_dtype="e4m3")
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_maxima_over_rows_and_columns(name: str) -> None:
+    config, shape = TAIL_SPLIT if name == "tail split" else MAXIMA[name]
+    check_bits(maxima, shape, ("f16", "f16"), config, {"bias": random(shape[-2:-1], "f32")})
 
 
 @pytest.mark.parametrize("name", QUANTIZED)

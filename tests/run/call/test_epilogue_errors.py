@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial, wraps
 from typing import Any
 
@@ -187,12 +188,56 @@ def test_operands_of_other_types_and_shapes() -> None:
     for type_ in (ml_dtypes.int4, ml_dtypes.uint4, np.bool_, np.complex64):
         with pytest.raises(TilewrightError):
             tilewright.matmul(A.astype(type_), A, device="vm", epilogue=lambda acc: acc)
-    for out in ({"y": A}, [A], (A,)):
+    for out in ([A], (A,)):
         with pytest.raises(EpilogueError, match="out must be an array, which D is written to"):
             tilewright.matmul(A, A, device="vm", epilogue=lambda acc: {"y": acc}, out=out)
     repeated = np.broadcast_to(np.float16(3), (16, 16))  # strides of 0, read-only
     got = tilewright.matmul(A, A, device="vm", epilogue=lambda acc, x: acc + x, x=repeated)
     assert (got == 19).all()
+
+
+def several(acc: Any, x: Any) -> Any:
+    y = acc + x
+    return {
+        "y": y,
+        "mask": cast(tilewright.where(y > 0, 1, 0), "u8"),
+        "rows": tilewright.sum(y, axis=-1),
+    }
+
+
+def test_out_may_be_a_dict_of_arrays() -> None:
+    x = np.arange(256, dtype=np.float32).reshape(16, 16) - 140
+    given: dict[str, Any] = {"device": "vm", "epilogue": several, "x": x}
+    wanted = tilewright.matmul(A, A, **given)
+    every = ["y", "mask", "rows"]
+    for names in (["y"], ["mask"], ["rows", "y"], every, []):
+        arrays = {name: np.full_like(wanted[name], 77) for name in names}
+        got = tilewright.matmul(A, A, out=arrays, **given)
+        assert list(got) == list(wanted)
+        assert all(got[name] is arrays[name] for name in names)
+        assert all(np.array_equal(got[name], wanted[name]) for name in wanted)
+    plan = tilewright.plan(A, A, **given)
+    out = {"rows": np.zeros(16, np.float32)}
+    assert plan.run(A, A, x=x, out=out)["rows"] is out["rows"]
+    assert np.array_equal(out["rows"], wanted["rows"])
+
+
+def test_arrays_for_outputs_that_do_not_fit_are_errors() -> None:
+    x, rows, mask = np.ones((16, 16), "f"), np.ones(16, "f"), np.ones((16, 16), np.uint8)
+    readonly = rows.copy()
+    readonly.flags.writeable = False
+    wrong = [
+        ({"z": rows}, "out has 'z', which is no output of y, mask, rows"),
+        ({"rows": rows[:8]}, "out['rows'] must be contiguous, f32 of shape (16,), got f32"),
+        ({"rows": np.ones(16)}, "out['rows'] must be contiguous, f32 of shape (16,), got f64"),
+        ({"mask": mask.T[::-1]}, "out['mask'] must be contiguous"),
+        ({"rows": x[0]}, "out['rows'] must not share memory with x"),
+        ({"rows": rows, "y": rows[:, None]}, "out must"),
+        ({"rows": readonly}, "out['rows'] must be writable"),
+    ]  # fmt: skip
+    for out, text in wrong:
+        with pytest.raises(TilewrightError, match=re.escape(text)):
+            tilewright.matmul(A, A, device="vm", epilogue=several, x=x, out=out)
 
 
 def test_out_may_be_an_operand_but_no_part_of_one() -> None:

@@ -174,6 +174,8 @@ def load_vector(k: Builder, pointer: Pointer, type_: str, count: int) -> list[An
 
 def widened_elements(k: Builder, words: list[Any], type_: str, count: int) -> list[Any]:
     """The elements of loaded words as their compute type."""
+    if type_ == "bf16" and count > 1:
+        return [half for word in words for half in _bf16_halves(word.view("u32"))]
     return [widened(k, x, type_) for x in _elements(k, words, type_, count)]
 
 
@@ -198,6 +200,11 @@ def _elements(k: Builder, words: list[Any], type_: str, count: int) -> list[Any]
     if dtype(type_).kind == "float":
         return parts
     return [_integer(k, byte, type_) for byte in parts]
+
+
+def _bf16_halves(word: Any) -> tuple[Any, Any]:
+    """The two elements of a word as f32, whose upper halves they are: an instruction each."""
+    return (word << 16).view("f32"), (word & 0xFFFF0000).view("f32")
 
 
 def _bytes(k: Builder, word: Any) -> Iterator[Any]:

@@ -33,6 +33,9 @@ from .tma_epilogue import (
 from .tma_geometry import EPILOGUE_BUFFERS, GROUP, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
 
+# Where a thread has at most so many accumulators, operands are read from shared memory so many
+# elements ahead: a store to it may not pass a load.
+AHEAD_ACCUMULATORS, READ_AHEAD = 128, 2 * GROUP
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
 
@@ -89,6 +92,7 @@ class TmaGraphEpilogue(TmaEpilogue):
         self.operands, self.pair = operands, problem.pair
         self.tiles = config.graph_epilogue_tiles(problem)
         self.readers = [self._reader(x, config, problem) for x in stages]
+        self.ahead = READ_AHEAD if config.accumulator_registers <= AHEAD_ACCUMULATORS else 0
         self.copied_to = any(isinstance(reader, OperandReader) for reader in self.readers)
         assert problem.epilogue is not None
         indices = [i for i, o in enumerate(operands.bound.graph.outputs) if o.reduction == "tensor"]
@@ -190,14 +194,21 @@ class TmaGraphEpilogue(TmaEpilogue):
         ]
         for i in range(0, len(accumulators), GROUP):
             part = replace(elements, offsets=elements.offsets[i : i + GROUP])
-            loaded: dict[str, list[Any]] = {}
-            for reader in self.readers:
-                loaded |= reader.values(number, i, GROUP)
+            loaded = self._read(number, i)
+            if i + self.ahead < len(accumulators):
+                self._read(number, i + self.ahead)
             group = self.operands.values(accumulators[i : i + GROUP], part, loaded)
             for output, staging in zip(self.outputs, stagings, strict=True):
                 staging.add(group[output.number])
             self.reductions.add(group, part)
             self.maxima.add(group, part)
+
+    def _read(self, number: int, first: int) -> dict[str, list[Any]]:
+        """A group of the elements of operands that are in shared memory, which are read once."""
+        loaded: dict[str, list[Any]] = {}
+        for reader in self.readers:
+            loaded |= reader.values(number, first, GROUP)
+        return loaded
 
     def _elements(self, at: Any) -> TileElements:
         """This thread's elements of D in the tile at (along D's rows, across, batch)."""

@@ -5,15 +5,15 @@ The call passes the same stages as any other; ``epilogue_request`` is its first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ... import gemm
-from ...errors import EpilogueError
-from ...gemm.epilogue.graph import EpilogueGraph
+from ...errors import DeviceError, EpilogueError
+from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
 from ...gemm.epilogue.tracing import epilogue_key
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -82,6 +82,8 @@ def slow_epilogue_call(
         a, b, function, operands = scales_as_operands(a, b, function, operands)
     passed = epilogue_arguments(function, c, alpha, beta, operands)
     call = launch_with_epilogue(a, b, passed, options, out, problem)
+    if isinstance(out, Mapping):
+        return call, None  # arrays for several outputs have no fast path
     return call, fast_matmul(call, arguments)
 
 
@@ -100,42 +102,90 @@ def launch_with_epilogue(
     prepared = prepare_call(request, device, options.config)
     prepared.check_problem(problem)
     kind = array_view.kind_of(a)
-    results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), out)
+    outs = requested.outs
+    results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), outs)
     d = array_view.view(results[graph.d.name])
     views = OperandViews(requested.a, requested.b, None, d, requested.b2)
-    if out is not None:
-        _check_out(views, requested)
+    _check_outs(views, requested)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
     others = [requested.b, requested.b2, *(x.view for x in inputs if x)]
     owners = [view.owner for view in others if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)
     call.run((a, *owners, *results.values()))
-    if out is None and kind.finish is not None:
-        results = {name: kind.finish(a, x) for name, x in results.items()}
+    if kind.finish is not None:
+        new = {name: kind.finish(a, x) for name, x in results.items() if name not in outs}
+        results |= new
     outputs = {o.name: results[o.name] for o in graph.outputs}
     return LaunchedEpilogue(requested, prepared, outputs, call.in_place)
 
 
 def _results(
-    graph: EpilogueGraph, request: Request, empty: Callable[[Shape, str], Any], out: Any
-) -> dict[str, Any]:
-    """Arrays for all outputs: D, the other tensors, the reductions."""
-    results = {graph.d.name: out}
-    if out is None:
-        results[graph.d.name] = empty(request.output_shape, request.dtype)
-    for output in graph.tensors[1:]:
-        results[output.name] = empty(request.output_shape, output.type)
-    for output in graph.reductions:
+    graph: EpilogueGraph, request: Request, empty: Callable[[Shape, str], Any],
+    outs: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Arrays for all outputs, ``outs`` or new ones: D, the other tensors, the reductions."""
+    results = {}
+    for output in (*graph.tensors, *graph.reductions):
         shape = output_shape(output, request)
-        if 0 in request.output_shape and 0 not in shape:
+        if output.reduced and 0 in request.output_shape and 0 not in shape:
             raise EpilogueError(f"{output.name} reduces D, which has no elements")
-        results[output.name] = empty(shape, output.type)
+        if (x := outs.get(output.name)) is None:
+            x = empty(shape, output.type)
+        results[output.name] = x
     return results
 
 
+def _check_outs(views: OperandViews, requested: RequestedEpilogue) -> None:
+    """Raise an error if the caller's arrays for outputs are no outputs or do not fit, or if they
+    overlap the inputs; D may overlap an operand element by element.
+    """
+    graph, outs = requested.graph, requested.outs
+    if unknown := [name for name in outs if name not in {o.name for o in graph.outputs}]:
+        known = ", ".join(o.name for o in graph.outputs)
+        raise EpilogueError(f"out has {unknown[0]!r:.40}, which is no output of {known}")
+    if graph.d.name in outs:
+        _check_out(views, requested)
+    written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
+    for output in graph.outputs:
+        if output.name in written and output is not graph.d:
+            _check_more(output, written, views, requested)
+
+
+def _check_more(
+    output: EpilogueOutput, written: Mapping[str, ArrayView], views: OperandViews,
+    requested: RequestedEpilogue,
+) -> None:  # fmt: skip
+    """Raise EpilogueError or DeviceError for an array for an output after D."""
+    name, view = output.name, written[output.name]
+    if view.readonly:
+        raise EpilogueError(f"out[{name!r}] must be writable, got a read-only array")
+    shape = output_shape(output, requested.request)
+    contiguous = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+    if (view.dtype, view.shape) != (output.type, shape) or any(
+        size > 1 and got != stride
+        for size, got, stride in zip(shape, view.strides, contiguous, strict=True)
+    ):
+        text = f"got {view.dtype} of shape {view.shape} with strides {view.strides}"
+        raise EpilogueError(
+            f"out[{name!r}] must be contiguous, {output.type} of shape {shape}, {text}"
+        )
+    if view.device != requested.device:
+        where = requested.device
+        raise DeviceError(f"out[{name!r}] must be on {where}, where a is, got {view.device}")
+    inputs = {"a": views.a, "b": views.b, "b2": views.b2, requested.graph.d.name: views.d}
+    inputs |= {key: x.view for key, x in requested.operands.arrays.items()}
+    inputs |= {key: other for key, other in written.items() if key != name}
+    for key, other in inputs.items():
+        if other is not None and overlap(view, other):
+            raise EpilogueError(f"out[{name!r}] must not share memory with {key}")
+    check_factors_apart(
+        requested.operands.scalars, requested.request.scale_dtype, requested.device, view
+    )
+
+
 def _check_out(views: OperandViews, requested: RequestedEpilogue) -> None:
-    """Raise an error if ``out`` overlaps an input in another way than element by element."""
+    """Raise an error if D's array overlaps an input in another way than element by element."""
     operands, dtype = requested.operands, requested.request.scale_dtype
     check_output_overlap(views.a, views.b, None, views.d)
     if views.b2 is not None and overlap(views.d, views.b2):

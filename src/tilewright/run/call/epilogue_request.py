@@ -75,7 +75,7 @@ def epilogue_arguments(
 
 class RequestedEpilogue(NamedTuple):
     """A request with its arrays, on ``device``. ``b2``: the second matrix B, or None; ``given``:
-    the operands that the caller passed.
+    the operands that the caller passed; ``outs``: the arrays for outputs, by their names.
     """
 
     request: Request
@@ -86,6 +86,7 @@ class RequestedEpilogue(NamedTuple):
     operands: Operands
     device: str
     given: Mapping[str, Any]
+    outs: Mapping[str, Any]
 
     @property
     def inputs(self) -> list[ArrayOperand | None]:
@@ -102,8 +103,8 @@ class RequestedEpilogue(NamedTuple):
 def request_with_epilogue(
     a: Any, b: Any, arguments: EpilogueArguments, options: Any, out: Any
 ) -> RequestedEpilogue:
-    """The request of ``matmul`` with an epilogue; ``b`` may be two matrices. ``options``:
-    ``matmul.MatmulOptions``.
+    """The request of ``matmul`` with an epilogue; ``b`` may be two matrices, ``out`` a dict of
+    arrays by outputs. ``options``: ``matmul.MatmulOptions``.
 
     Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
     """
@@ -112,32 +113,36 @@ def request_with_epilogue(
         what = f"matmul() got unexpected arguments {unexpected}"
         raise TypeError(f"{what}; operands need an epilogue")
     function = epilogue(arguments.function)
-    if isinstance(out, dict | tuple | list):
+    if isinstance(out, tuple | list):
         what = f"out must be an array, which D is written to, got {type(out).__name__}"
-        raise EpilogueError(what, hint="the other outputs are always new arrays")
+        raise EpilogueError(what, hint="a dict has arrays for several outputs, by their names")
     b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
     accumulators = 1 if b2 is None else 2
     if len(function.parameters) < accumulators:
         raise EpilogueError(f"{function} must take two accumulators for two matrices b")
     names = function.parameters[accumulators:]
     given = _with_factors(function, names, arguments.factors, arguments.operands)
-    va, vb, vout, vb2 = (
-        array_view.view(a),
-        array_view.view(b),
-        _view_or_none(out),
-        _view_or_none(b2),
-    )
-    where = common_device(va, vb, vb2, vout)
-    plain = make_request(va, vb, None, vout, None, False, options.precision, options.fast_accum)
+    va, vb, vb2 = array_view.view(a), array_view.view(b), _view_or_none(b2)
+    where = common_device(va, vb, vb2)
+    plain = make_request(va, vb, None, None, None, False, options.precision, options.fast_accum)
     plain = plain._replace(b2=None if vb2 is None else signature_of(vb2))
     accumulator = accumulator_type_of(plain.mma_dtypes[0])
-    probe = plain._replace(dtype=default_result(va.dtype), out=None)
+    probe = plain._replace(dtype=default_result(va.dtype))
     check_request(probe)
     operands = _classified(names, function, given, probe, where)
-    types = accumulator, va.dtype
-    graph = _traced(function, operands, types, accumulators, options, vout)
-    request = _request(plain, graph, operands, where)
-    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, given)
+    traced = function, operands, (accumulator, va.dtype), accumulators, options
+    outs: dict[str, Any] = {}
+    if isinstance(out, Mapping):
+        outs = dict(out)
+        out = outs.get(_traced(*traced, None).d.name)
+    vout = _view_or_none(out)
+    graph = _traced(*traced, vout)
+    if vout is not None:
+        common_device(va, vb, vb2, vout)
+        plain = plain._replace(out=signature_of(vout))
+        outs[graph.d.name] = out
+    request = _request(plain, graph, operands, where, outs)
+    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, given, outs)
 
 
 def _view_or_none(array: Any) -> ArrayView | None:
@@ -270,7 +275,9 @@ def _traced(
     return graph
 
 
-def _request(plain: Request, graph: EpilogueGraph, operands: Operands, where: str) -> Request:
+def _request(
+    plain: Request, graph: EpilogueGraph, operands: Operands, where: str, outs: Mapping[str, Any]
+) -> Request:
     """The request with the signatures of all arrays of the epilogue."""
     m, n = plain.mnk[:2]
     signatures: list[OperandSignature | None] = []
@@ -278,7 +285,10 @@ def _request(plain: Request, graph: EpilogueGraph, operands: Operands, where: st
         operand = operands.arrays.get(source.name)
         signatures.append(operand and _signature(operand, m, n, where))
     row_major = (n, 1, m * n if plain.batch else 0)
-    signatures += [OperandSignature(o.type, row_major) for o in graph.tensors[1:]]
+    for output in graph.tensors[1:]:
+        array = outs.get(output.name) if where != "cpu" else None
+        misalignment = 0 if array is None else array_view.view(array).address % MAX_ALIGN
+        signatures.append(OperandSignature(output.type, row_major, misalignment))
     epilogue_request = EpilogueRequest(graph, tuple(signatures))
     return plain._replace(dtype=graph.d.type, epilogue=epilogue_request)
 

@@ -10,6 +10,7 @@ Making a plan traces the kernel and launches nothing.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
@@ -149,7 +150,8 @@ class Plan:
             result = fast_call(*arguments)
             if result is not None:
                 return result
-        options = self._options(self.problem.d if arguments[3] is None else None)
+        has_d = arguments[3] is not None and not isinstance(arguments[3], Mapping)
+        options = self._options(None if has_d else self.problem.d)
         call, fast_call = slow_epilogue_call(arguments, options, self.epilogue, self.problem)
         if fast_call is not None:
             self._last.fast_call = fast_call

@@ -104,7 +104,8 @@ def matmul(
     ``epilogue`` is a Python function of the accumulator and of ``operands`` by name
     (``tilewright.epilogue``), which computes D instead of α A B + β C. An operand is a number or an
     array that broadcasts to D, of any supported type. If the function returns a dict, the result is
-    a dict of arrays. ``c``, ``alpha`` and ``beta`` are operands if the function names them.
+    a dict of arrays, and ``out`` may be a dict of arrays for some of them. ``c``, ``alpha`` and
+    ``beta`` are operands if the function names them.
 
     >>> tilewright.matmul(a, b, epilogue=lambda acc, bias: tilewright.relu(acc + bias), bias=bias)
 
