@@ -33,8 +33,8 @@ from .tma_epilogue import (
 from .tma_geometry import EPILOGUE_BUFFERS, GROUP, SHARED_ALIGNMENT, WGMMA_ROWS
 from .tma_reductions import WARP_ROWS
 
-# Where a thread has at most so many accumulators, operands are read from shared memory so many
-# elements ahead: a store to it may not pass a load.
+# Accumulators of a thread at most with which it reads operands from shared memory ahead of its
+# stores there, and the elements that it is ahead: a load after a store waits for it.
 AHEAD_ACCUMULATORS, READ_AHEAD = 128, 2 * GROUP
 # Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
 ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
