@@ -1,12 +1,11 @@
 """Learns the encodings of an architecture from nvdisasm and writes the package's table.
 
-    python scripts/learn_sass.py sm_90a --nvdisasm PATH [--out FILE] CUBIN…
+    python scripts/learn_sass.py sm_90a --nvdisasm PATH [--scan] --out FILE CUBIN…
 
-The instructions of the cubins are seeds. Of each seed every bit is flipped and the text read: a
-bit that changes one number belongs to that number, with the change as its weight; bits that change
-one operand's marks are enumerated; a flip that gives another form is a seed of its own. Then the
-table is tried on random words and on all instructions of the cubins, and seeds are added for
-what it does not encode.
+The instructions of the cubins are seeds (``sass_learner``). From each form that is known, flips of
+single bits lead to other modifiers and other kinds of operands (``sass_forms``); ``--scan`` also
+takes every value of the opcode's bits. At last the table is tried on all instructions of the
+cubins, and seeds are added for what it does not encode. ``--extend`` starts from a table.
 """
 
 from __future__ import annotations
@@ -16,333 +15,20 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 
-from sass_oracle import VOLTA_CONTROL, Oracle
+from sass_forms import FormSearch
+from sass_learner import Learner
+from sass_oracle import Oracle
 
 from tilewright.errors import SassError
 from tilewright.sass.cubin_file import CubinFile
-from tilewright.sass.encoding import (
-    VOLTA,
-    MarkField,
-    NumberField,
-    SassEncoding,
-    float_bits,
-    float_kind,
-    sorted_bits,
-)
+from tilewright.sass.encoding import VOLTA
 from tilewright.sass.encoding_table import EncodingTable
-from tilewright.sass.sass_text import SassText, parse_instruction
+from tilewright.sass.sass_text import SassText
 
-PASSES = 3  # flips around the seed, then around variations of it
-MARK_BITS = 8  # at most so many bits are enumerated
 ROUNDS = 8
 SEEDS = 6  # of one form
-
-
-@dataclass
-class Seed:
-    """A word being studied: its bits' roles as found so far."""
-
-    word: int
-    at: int  # the offset at which nvdisasm read it
-    text: SassText
-    targets: frozenset[int]
-    kinds: tuple[str, ...]  # of the numbers
-    weights: dict[int, tuple[int, int]] = field(default_factory=dict)  # bit: (number, weight)
-    wrong: set[int] = field(default_factory=set)  # bits with two weights
-    mark_bits: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    reuse: dict[int, int] = field(default_factory=dict)  # operand: bit
-    uniform: bool = False
-    quiet: set[int] = field(default_factory=set)  # bits that changed nothing once
-    loud: set[int] = field(default_factory=set)  # bits that changed something once
-    choices: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-
-
-class Learner:
-    def __init__(self, oracle: Oracle) -> None:
-        self.oracle = oracle
-        self.coding = oracle.coding
-        self.entries: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
-        self.asked = 0
-        self.found: dict[tuple[str, ...], int] = {}  # forms seen in flips: a word of each
-
-    # --- asking -----------------------------------------------------------------------------------
-
-    def texts(self, words: Sequence[int]) -> list[tuple[int, SassText] | None]:
-        """(offset, parsed text) of words without guard and control."""
-        self.asked += len(words)
-        plain = VOLTA_CONTROL if self.coding is VOLTA else 0
-        said = self.oracle.ask([w | plain | self.always(w) for w in words])
-        return [None if x is None else self.parsed(x) for x in said]
-
-    def always(self, word: int) -> int:
-        """Guard PT, where the word says none."""
-        return 0 if word >> self.coding.guard & 15 else 7 << self.coding.guard
-
-    @staticmethod
-    def parsed(said: tuple[int, str]) -> tuple[int, SassText] | None:
-        if "?" in said[1] or "INVALID" in said[1]:  # printed, but no instruction
-            return None
-        try:
-            return said[0], parse_instruction(said[1])
-        except SassError:
-            return None
-
-    def next(self, offset: int) -> int:
-        return offset + self.coding.width // 8
-
-    def relative(self, at: int, text: SassText, targets: Iterable[int]) -> list[int | float]:
-        numbers = list(text.numbers)
-        for i in targets:
-            value = (int(numbers[i]) - self.next(at)) % (1 << 64)
-            numbers[i] = value - (1 << 64) if value >> 63 else value
-        return numbers
-
-    # --- seeds ------------------------------------------------------------------------------------
-
-    def seeds(self, words: Sequence[int]) -> list[Seed]:
-        """What the words say, at two places each, so that targets show."""
-        said = self.texts([w for w in words for _ in range(2)])
-        made = []
-        for i, word in enumerate(words):
-            one, two = said[2 * i], said[2 * i + 1]
-            if one is None or two is None or one[1].form != two[1].form:
-                continue
-            pairs = enumerate(zip(one[1].numbers, two[1].numbers, strict=True))
-            targets = frozenset(k for k, (a, b) in pairs if a != b and a == a)
-            if any(isinstance(one[1].numbers[k], float) for k in targets):
-                continue
-            made.append(Seed(word, one[0], one[1], targets, self.kinds(one[1], targets)))
-        return made
-
-    def without_nans(self, words: Sequence[int]) -> list[int]:
-        """The words, where an immediate is a NaN with one bit flipped so that it is none."""
-        said = self.texts(words)
-        kept = list(words)
-        for i, text in enumerate(said):
-            if text is not None and any(n != n for n in text[1].numbers):
-                flips = [words[i] ^ 1 << b for b in self.free_bits()]
-                for word, other in zip(flips, self.texts(flips), strict=True):
-                    if other and other[1].form == text[1].form:
-                        if all(n == n and abs(n) < 1e30 for n in other[1].numbers):
-                            kept[i] = word
-        return kept
-
-    @staticmethod
-    def kinds(text: SassText, targets: frozenset[int]) -> tuple[str, ...]:
-        return tuple(
-            "t" if i in targets else float_kind(text.opcode) if isinstance(n, float) else "i"
-            for i, n in enumerate(text.numbers)
-        )
-
-    def free_bits(self) -> list[int]:
-        return [b for b in range(self.coding.width) if not self.coding.outside >> b & 1]
-
-    def values(self, seed: Seed, at: int, text: SassText) -> list[int] | None:
-        """The numbers as integers: of floats, their bits; None for NaNs."""
-        try:
-            return [
-                float_bits(n, k) if isinstance(n, float) else int(n)
-                for n, k in zip(self.relative(at, text, seed.targets), seed.kinds, strict=True)
-            ]
-        except SassError:
-            return None
-
-    def learn(self, words: Sequence[int]) -> list[SassEncoding]:
-        """The encodings around each word."""
-        seeds = self.seeds(self.without_nans(words))
-        rng = random.Random(len(words))
-        for number in range(PASSES):
-            bases = [self.variation(s, rng) if number else s.word for s in seeds]
-            self.flip(seeds, bases)
-        self.pairs(seeds)
-        self.enumerate_marks(seeds)
-        self.ask_reuse(seeds)
-        return [self.entry(s) for s in seeds if self.own(s) is not None]
-
-    def variation(self, seed: Seed, rng: random.Random) -> int:
-        bits = [b for b in seed.weights if b not in seed.wrong]
-        return seed.word ^ sum(1 << b for b in bits if rng.random() < 0.3)
-
-    def flip(self, seeds: list[Seed], bases: list[int]) -> None:
-        free = self.free_bits()
-        words = [w for b in bases for w in (b, *(b ^ 1 << bit for bit in free))]
-        said = self.texts(words)
-        step = 1 + len(free)
-        for i, seed in enumerate(seeds):
-            base = said[step * i]
-            before = base and base[1].form == seed.text.form and self.values(seed, *base)
-            if not base or not before or base[1].marks != seed.text.marks:
-                continue
-            for k, bit in enumerate(free):
-                other = said[step * i + 1 + k]
-                if other is None:
-                    seed.loud.add(bit)
-                else:
-                    self.note(seed, bases[i], base[1], before, bit, other)
-
-    def note(
-        self,
-        seed: Seed,
-        word: int,
-        base: SassText,
-        before: list[int],
-        bit: int,
-        other: tuple[int, SassText],
-    ) -> None:
-        """What one flip says of a bit."""
-        at, text = other
-        if text.form != base.form or len(text.numbers) != len(before):
-            self.found.setdefault(text.form, word ^ 1 << bit)
-            seed.loud.add(bit)
-            return
-        after = self.values(seed, at, text)
-        if after is None:
-            seed.loud.add(bit)
-            return
-        changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-        marked = [i for i, (a, b) in enumerate(zip(base.marks, text.marks, strict=True)) if a != b]
-        (seed.loud if changed or marked else seed.quiet).add(bit)
-        if len(changed) == 1 and not marked:
-            index = changed[0]
-            weight = after[index] - before[index]
-            weight = -weight if word >> bit & 1 else weight
-            if seed.weights.setdefault(bit, (index, weight)) != (index, weight):
-                seed.wrong.add(bit)
-            if abs(weight) & abs(weight) - 1:
-                seed.wrong.add(bit)
-        elif len(marked) == 1 and not changed:
-            seed.mark_bits[marked[0]].add(bit)
-
-    def pairs(self, seeds: list[Seed]) -> None:
-        """Pairs of bits without a role that are near each other: marks and other forms."""
-        words, places = [], []
-        for i, seed in enumerate(seeds):
-            roles = {*seed.weights, *(b for s in seed.mark_bits.values() for b in s)}
-            rest = [b for b in self.free_bits() if b not in roles and b >= 12]
-            for a, b in combinations(rest, 2):
-                if b - a <= 3:
-                    words.append(seed.word ^ 1 << a ^ 1 << b)
-                    places.append((i, a, b))
-        for (i, a, b), other in zip(places, self.texts(words), strict=True):
-            if other is None:
-                continue
-            seed = seeds[i]
-            if other[1].form != seed.text.form:
-                self.found.setdefault(other[1].form, seed.word ^ 1 << a ^ 1 << b)
-                continue
-            marks = zip(seed.text.marks, other[1].marks, strict=True)
-            marked = [k for k, (x, y) in enumerate(marks) if x != y]
-            if len(marked) == 1 and self.values(seed, *other) == self.own(seed):
-                seed.mark_bits[marked[0]] |= {a, b}
-
-    def own(self, seed: Seed) -> list[int] | None:
-        return self.values(seed, seed.at, seed.text)
-
-    def enumerate_marks(self, seeds: list[Seed]) -> None:
-        words, places = [], []
-        for seed in seeds:
-            for operand, bits in seed.mark_bits.items():
-                free = sorted(b for b in bits if b not in seed.weights)[:MARK_BITS]
-                for n in range(1 << len(free)):
-                    word = seed.word & ~sum(1 << b for b in free)
-                    word |= sum(1 << b for k, b in enumerate(free) if n >> k & 1)
-                    words.append(word)
-                    places.append((seed, operand, sum(1 << b for b in free)))
-        for (seed, operand, mask), word, other in zip(
-            places, words, self.texts(words), strict=True
-        ):
-            if other is None or other[1].form != seed.text.form:
-                continue
-            text = other[1]
-            others = [i for i in range(len(text.marks)) if i != operand]
-            if all(text.marks[i] == seed.text.marks[i] for i in others):
-                old = seed.choices[operand].get(text.marks[operand])
-                new = word & mask
-                if old is None or new == seed.word & mask:
-                    seed.choices[operand][text.marks[operand]] = new
-            seed.mark_bits[operand] = {b for b in range(self.coding.width) if mask >> b & 1}
-
-    def ask_reuse(self, seeds: list[Seed]) -> None:
-        """Which reuse bit shows ``.reuse`` at which operand; and whether the guard is uniform."""
-        plain = VOLTA_CONTROL if self.coding is VOLTA else 0
-        words = [s.word | self.always(s.word) | plain for s in seeds]
-        for k in range(4):
-            if self.coding is VOLTA:
-                said = self.oracle.ask([w | 1 << 122 + k for w in words])
-            else:
-                said = self.oracle.ask(words, 1 << k)
-            for seed, other in zip(seeds, said, strict=True):
-                text = other and self.parsed(other)
-                if text and text[1].reuse and text[1].form == seed.text.form:
-                    seed.reuse[text[1].reuse.bit_length() - 1] = k
-        guarded = self.oracle.ask([s.word | plain | 6 << self.coding.guard for s in seeds])
-        for seed, other in zip(seeds, guarded, strict=True):
-            text = other and self.parsed(other)
-            seed.uniform = bool(text and text[1].uniform)
-
-    def entry(self, seed: Seed) -> SassEncoding:
-        """The encoding that the bits' roles make."""
-        marks = []
-        mark_mask = 0
-        for i, name in enumerate(seed.text.marks):
-            bits = seed.mark_bits.get(i, set())
-            mask = sum(1 << b for b in bits) if len(seed.choices.get(i, {})) > 1 else 0
-            mask &= ~mark_mask
-            choices = seed.choices[i] if mask else {name: 0}
-            if any(bits & ~mask for bits in choices.values()):
-                mask, choices = 0, {name: 0}
-            mark_mask |= mask
-            marks.append(MarkField(mask, tuple(sorted(choices.items()))))
-        before = self.own(seed)
-        assert before is not None
-        numbers = []
-        for i, kind in enumerate(seed.kinds):
-            weights = [
-                (b, w)
-                for b, (k, w) in seed.weights.items()
-                if k == i and b not in seed.wrong and not mark_mask >> b & 1
-            ]
-            constant = before[i] - sum(w for b, w in weights if seed.word >> b & 1)
-            numbers.append(NumberField(kind, constant, sorted_bits(weights)))
-        bare = SassEncoding(seed.text.form, 0, tuple(numbers), tuple(marks))
-        base = seed.word & ~bare.variable & ~self.coding.outside
-        reuse = tuple(sorted(seed.reuse.items()))
-        quiet = {b for b in seed.quiet - seed.loud if not mark_mask >> b & 1}
-        silent = sum(1 << b for b in quiet)
-        fields = bare.form, base, bare.numbers, bare.marks
-        return SassEncoding(*fields, seed.uniform, reuse, silent)
-
-    # --- trials -----------------------------------------------------------------------------------
-
-    def trial(self, entries: Sequence[SassEncoding], count: int, rng: random.Random) -> set[int]:
-        """Entries of which a random word says something else than they decode."""
-        words, owners = [], []
-        for i, entry in enumerate(entries):
-            for _ in range(count):
-                word = entry.base
-                for number in entry.numbers:
-                    word |= sum(1 << b for b, _ in number.bits if rng.random() < 0.5)
-                for marks in entry.marks:
-                    word |= rng.choice(marks.choices)[1]
-                words.append(word)
-                owners.append(i)
-        bad = set()
-        for i, word, said in zip(owners, words, self.texts(words), strict=True):
-            if said is None:
-                continue
-            try:
-                mine = entries[i].encode(said[1], self.next(said[0]))
-            except SassError:
-                continue
-            except ValueError:  # another form
-                continue
-            if said[1].form == entries[i].form and (mine ^ word) & ~entries[i].silent:
-                bad.add(i)
-        return bad
 
 
 def instructions(paths: Iterable[str], oracle: Oracle) -> Counter[int]:
@@ -360,11 +46,11 @@ def instructions(paths: Iterable[str], oracle: Oracle) -> Counter[int]:
     return found
 
 
-def learn_all(learner: Learner, words: Counter[int], more: int) -> None:
-    """Add seeds until the table encodes all words, or no seed helps."""
+def learn_seeds(search: FormSearch, words: Counter[int]) -> None:
+    """Add seeds from the words until the table encodes all of them, or no seed helps."""
+    learner = search.learner
     said = dict(zip(words, learner.texts(list(words)), strict=True))
     tried: Counter[tuple[str, ...]] = Counter()
-    rng = random.Random(23)
     for number in range(ROUNDS):
         wanted: dict[tuple[str, ...], list[int]] = defaultdict(list)
         misses = 0
@@ -375,22 +61,27 @@ def learn_all(learner: Learner, words: Counter[int], more: int) -> None:
                     if len(wanted[text[1].form]) < (1 if number < 2 else 3):
                         wanted[text[1].form].append(word)
         seeds = [w for forms in wanted.values() for w in forms]
-        if number < more:
-            extra = [w for f, w in learner.found.items() if f not in learner.entries]
-            seeds += extra[:4000]
-            learner.found.clear()
         print(f"round {number}: {misses} of {words.total()} not encoded, {len(seeds)} seeds,",
               f"{learner.asked} words asked", flush=True)  # fmt: skip
         if not seeds:
             break
         for form, those in wanted.items():
             tried[form] += len(those)
-        made = learner.learn(seeds)
-        bad = learner.trial(made, 6, rng)
-        print(f"  {len(made)} entries, {len(bad)} fail on random words", flush=True)
-        for i, entry in enumerate(made):
-            if i not in bad and entry not in learner.entries[entry.form]:
-                learner.entries[entry.form].append(entry)
+        search.learn(seeds)
+
+
+def scanned(search: FormSearch, oracle: Oracle) -> dict[tuple[str, ...], int]:
+    """The forms of every value of the opcode's bits, with a few operands."""
+    guard = 7 << oracle.coding.guard
+    lows: Sequence[int]
+    if oracle.coding is VOLTA:
+        lows = [guard | low for low in (0x0, 0x18_0A04 << 16, 0x3F3F << 40)]
+        words = [i | low for i in range(1 << 12) for low in lows]
+    else:
+        lows = (0x0407, 0x7_8000_0407, 0x20_0030_0407, 0x780_0000_0407, 0xFF80_0030_0407)
+        lows = [guard | low for low in lows]
+        words = [i << 48 | low for i in range(1 << 16) for low in lows]
+    return search.new_forms(words)
 
 
 def encoded(learner: Learner, word: int, at: int, text: SassText) -> bool:
@@ -406,15 +97,29 @@ def encoded(learner: Learner, word: int, at: int, text: SassText) -> bool:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("arch")
-    options.add_argument("cubins", nargs="+")
+    options.add_argument("cubins", nargs="*")
     options.add_argument("--nvdisasm", required=True)
     options.add_argument("--out", required=True)
-    options.add_argument("--more", type=int, default=1, help="rounds that also take flips' forms")
-    given = options.parse_args()
+    options.add_argument("--extend", metavar="FILE", help="start from a table")
+    options.add_argument("--scan", action="store_true", help="also scan the opcode's bits")
+    options.add_argument("--depth", type=int, default=3, help="flips from a known form")
+    options.add_argument("--limit", type=int, default=1500, help="seeds studied in each step")
+    given = options.parse_intermixed_args()
     oracle = Oracle.of(given.nvdisasm, given.arch)
     learner = Learner(oracle)
+    search = FormSearch(learner, random.Random(23))
     start = time.time()
-    learn_all(learner, instructions(given.cubins, oracle), given.more)
+    if given.extend:
+        search.take(EncodingTable.unpack(Path(given.extend).read_bytes()))
+    words = instructions(given.cubins, oracle)
+    learn_seeds(search, words)
+    if given.scan:
+        search.spread(1, given.limit, scanned(search, oracle))
+    search.spread(given.depth, given.limit)
+    search.spread(1, given.limit, search.elided())
+    learn_seeds(search, words)
+    search.reuse_forms()
+    search.guards()
     entries = [e for those in learner.entries.values() for e in those]
     table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), tuple(entries))
     data = table.pack()

@@ -219,3 +219,22 @@ def test_hostile_text_raises_typed_errors() -> None:
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(SassError, match="must be of sm_90"):
         encoding_table(35)
+
+
+def test_arguments_in_the_wrong_order_are_a_typed_error() -> None:
+    with pytest.raises(SassError, match="must get an encoding table and a text, got str and str"):
+        assemble(LINES, "sm_90a")  # type: ignore[arg-type]
+    with pytest.raises(SassError, match="got str and EncodingTable"):
+        assemble(LINES, SM_90)  # type: ignore[arg-type]
+
+
+def test_jumps_of_sm_52_have_no_guard_and_textures_have_phases() -> None:
+    table = encoding_table(52)
+    lines = ["SSY `(.L_0)", "TLD.B.LZ.P R96, R112, R113, 0x0, 1D, 0xf", "LOP.XOR R1, R1, 0x10"]
+    code = assemble(table, ".L_0:\n" + "\n".join(f"--:-:-:-:1 {x}" for x in lines))
+    control = int.from_bytes(code[:8], "little")
+    assert [control >> 21 * i + 17 & 15 for i in range(3)] == [0, 2, 0]
+    assert int.from_bytes(code[8:16], "little") >> 16 & 15 == 0
+    assert [x for x in lines if x in disassemble(table, code)] == lines
+    with pytest.raises(SassError, match="SSY must have no guard"):
+        assemble(table, ".L_0:\n--:-:-:-:1 @P0 SSY `(.L_0)")

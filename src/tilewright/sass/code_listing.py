@@ -121,7 +121,10 @@ def _with_label(operand: SassOperand, label: str) -> SassOperand:
 
 
 def assemble(table: EncodingTable, text: str, file: str = "<sass>") -> bytes:
-    """The code of SASS text. Raises SassError with the line of what can't be encoded."""
+    """The code of SASS text. Raises SassError with the line of what can't be encoded, and for
+    arguments of other types, such as text in the table's place.
+    """
+    _check_types(table, text)
     lines, labels = _instruction_lines(table, text, file)
     made = []
     for number, at, line in lines:
@@ -131,6 +134,15 @@ def assemble(table: EncodingTable, text: str, file: str = "<sass>") -> bytes:
             place = SourceLocation(file, number, 1, line, len(line))
             raise SassError(error.message, location=place, hint=error.hint) from error
     return encode_code(table, made)
+
+
+def _check_types(table: object, text: object) -> None:
+    if not isinstance(table, EncodingTable) or not isinstance(text, str):
+        kinds = type(table).__name__, type(text).__name__
+        raise SassError(
+            f"assemble must get an encoding table and a text, got {kinds[0]} and {kinds[1]}",
+            hint="assemble(encoding_table(90), text)",
+        )
 
 
 def _offset(table: EncodingTable, index: int) -> int:

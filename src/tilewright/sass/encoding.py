@@ -124,7 +124,9 @@ class MarkField:
 class SassEncoding:
     """A form's bits: ``base`` with every field zero, a field for each number, marks for each
     operand, and the bit of each operand's ``.reuse`` (operand, bit of the reuse field). ``silent``
-    bits change nothing in nvdisasm's text.
+    bits change nothing in nvdisasm's text. ``fixed_reuse`` are reuse bits that belong to the form:
+    .T and .P of texture instructions. ``guarded`` tells whether it can have a guard; without, the
+    guard's bits are 0.
     """
 
     form: tuple[str, ...]
@@ -134,6 +136,8 @@ class SassEncoding:
     uniform: bool = False
     reuse: tuple[tuple[int, int], ...] = ()
     silent: int = 0
+    fixed_reuse: int = 0
+    guarded: bool = True
 
     @cached_property
     def variable(self) -> int:
@@ -186,10 +190,12 @@ class SassEncoding:
         asked = [i for i in range(len(self.form)) if operands >> i & 1]
         if not all(i in bits for i in asked):
             raise Unencodable(f"{self.form[0]} must reuse operands {sorted(bits)}, got {asked}")
-        return sum(1 << bits[i] for i in asked)
+        return sum(1 << bits[i] for i in asked) | self.fixed_reuse
 
     def reused(self, field: int) -> int | None:
         """The operands, as a bit mask, that a reuse field names; None for unknown bits."""
+        if self.fixed_reuse:
+            return 0 if field == self.fixed_reuse else None
         known = {bit: operand for operand, bit in self.reuse}
         bits = [b for b in range(4) if field >> b & 1]
         return sum(1 << known[b] for b in bits) if all(b in known for b in bits) else None

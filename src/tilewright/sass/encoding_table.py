@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -26,7 +27,7 @@ _OPCODE_BITS = 0xFFF  # of sm_70 and later
 _MAXWELL_OPCODE = 56  # the lowest of the bits that tell most opcodes of sm_5x and sm_6x apart
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EncodingTable:
     """All known encodings of ``arch``; learned from nvdisasm ``tool`` on ``date``."""
 
@@ -36,9 +37,14 @@ class EncodingTable:
     entries: tuple[SassEncoding, ...]
 
     @property
+    def sm(self) -> int:
+        """The architecture's number: 90 for sm_90a."""
+        return int("".join(filter(str.isdigit, self.arch)))
+
+    @property
     def coding(self) -> SassCoding:
         """Where guard and control lie."""
-        return VOLTA if int("".join(filter(str.isdigit, self.arch))) >= 70 else MAXWELL
+        return VOLTA if self.sm >= 70 else MAXWELL
 
     @cached_property
     def by_form(self) -> dict[tuple[str, ...], list[SassEncoding]]:
@@ -49,24 +55,33 @@ class EncodingTable:
         return found
 
     @cached_property
-    def by_opcode(self) -> dict[int, list[SassEncoding]]:
-        """The encodings by ``opcode_bits``, those with the most fixed bits first."""
-        found: dict[int, list[SassEncoding]] = defaultdict(list)
+    def _by_opcode(self) -> dict[int, dict[int, dict[int, list[SassEncoding]]]]:
+        """The encodings by ``_opcode_bits`` of their words, by the mask of their fixed bits, those
+        with the most fixed bits first, and by these bits.
+        """
+        found: dict[int, dict[int, dict[int, list[SassEncoding]]]] = defaultdict(dict)
         for entry in sorted(self.entries, key=lambda e: e.variable.bit_count()):
-            free = self.opcode_bits(entry.variable | entry.silent)
-            fixed = self.opcode_bits(entry.base) & ~free
+            free = self._opcode_bits(entry.variable | entry.silent)
+            fixed = self._opcode_bits(entry.base) & ~free
+            mask = ~(entry.variable | entry.silent)
             bits = free
             while True:  # every subset of the free bits
-                found[fixed | bits].append(entry)
+                masks = found[fixed | bits].setdefault(mask, defaultdict(list))
+                masks[entry.base & mask].append(entry)
                 if not bits:
                     break
                 bits = bits - 1 & free
         return found
 
-    def opcode_bits(self, word: int) -> int:
-        """The bits by which ``by_opcode`` finds a word's encodings: the low 12, up to sm_6x the
-        high 8.
+    def candidates(self, word: int) -> Iterator[SassEncoding]:
+        """The encodings whose fixed bits a word without guard and control has, those with the
+        most fixed bits first.
         """
+        for mask, by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
+            yield from by_bits.get(word & mask, ())
+
+    def _opcode_bits(self, word: int) -> int:
+        """The low 12 bits, up to sm_6x the high 8: they tell most opcodes apart."""
         return word & _OPCODE_BITS if self.coding is VOLTA else word >> _MAXWELL_OPCODE & 0xFF
 
     def pack(self) -> bytes:
@@ -76,18 +91,18 @@ class EncodingTable:
         def pooled(value: object) -> int:
             return pool.setdefault(json.dumps(value, separators=(",", ":")), len(pool))
 
-        rows = [
-            [
-                list(e.form),
-                f"{e.base:x}",
+        groups: dict[str, list[list[object]]] = defaultdict(list)
+        for e in sorted(self.entries, key=lambda e: (e.form[1:], e.form[0])):
+            fields = [
+                list(e.form[1:]),
                 [pooled([n.kind, n.constant, [list(b) for b in n.bits]]) for n in e.numbers],
                 [pooled([f"{m.mask:x}", [[k, f"{v:x}"] for k, v in m.choices]]) for m in e.marks],
-                int(e.uniform),
+                int(e.uniform) | (not e.guarded) << 1,
                 [list(r) for r in e.reuse],
                 f"{e.silent:x}",
             ]
-            for e in self.entries
-        ]
+            groups[json.dumps(fields)].append([e.form[0], f"{e.base:x}", e.fixed_reuse])
+        rows = [[*json.loads(fields), forms] for fields, forms in groups.items()]
         content = {
             "arch": self.arch, "tool": self.tool, "date": self.date,
             "pool": [json.loads(x) for x in pool], "rows": rows,
@@ -99,12 +114,13 @@ class EncodingTable:
         """Read a table's file."""
         content = json.loads(lzma.decompress(data))
         pool = content["pool"]
-        entries = tuple(_entry(row, pool) for row in content["rows"])
+        entries = tuple(e for row in content["rows"] for e in _entries(row, pool))
         return cls(content["arch"], content["tool"], content["date"], entries)
 
 
-def _entry(row: list[Any], pool: list[Any]) -> SassEncoding:
-    form, base, numbers, marks, uniform, reuse, silent = row
+def _entries(row: list[Any], pool: list[Any]) -> list[SassEncoding]:
+    """The encodings of a row: forms that differ in their opcode and their fixed bits alone."""
+    kinds, numbers, marks, guard, reuse, silent, forms = row
     fields = tuple(
         NumberField(kind, constant, tuple((bit, weight) for bit, weight in bits))
         for kind, constant, bits in (pool[i] for i in numbers)
@@ -114,8 +130,11 @@ def _entry(row: list[Any], pool: list[Any]) -> SassEncoding:
         for mask, names in (pool[i] for i in marks)
     )
     pairs = tuple((operand, bit) for operand, bit in reuse)
-    bits = int(base, 16), int(silent, 16)
-    return SassEncoding(tuple(form), bits[0], fields, choices, bool(uniform), pairs, bits[1])
+    rest = bool(guard & 1), pairs, int(silent, 16)
+    return [
+        SassEncoding((opcode, *kinds), int(base, 16), fields, choices, *rest, fixed, not guard & 2)
+        for opcode, base, fixed in forms
+    ]
 
 
 ARCHITECTURES = {90: "sm_90a", 80: "sm_80", 52: "sm_52"}  # the table of each sm number

@@ -13,7 +13,7 @@ from ..errors import SassError
 from .control_code import ControlCode
 from .encoding import SassEncoding, Unencodable
 from .encoding_table import EncodingTable
-from .sass_text import SassText
+from .sass_text import ALWAYS, SassText
 
 _CONTROL_MASK = (1 << 21) - 1
 
@@ -40,7 +40,7 @@ def decode_instruction(
     control = ControlCode.from_bits(control_bits)
     core = word & ~table.coding.outside
     guard = word >> table.coding.guard & 15
-    for entry in table.by_opcode.get(table.opcode_bits(core), ()) if control else ():
+    for entry in table.candidates(core) if control else ():
         assert control is not None
         text = _decode(entry, core, guard, control.reuse, next_offset)
         if text is not None and _encoded(table, text, next_offset) == core:
@@ -52,13 +52,14 @@ def _decode(
     entry: SassEncoding, core: int, guard: int, reuse: int, next_offset: int
 ) -> SassText | None:
     reused = entry.reused(reuse) if entry.matches(core) else None
-    if reused is None:
+    if reused is None or (guard and not entry.guarded):
         return None
+    guard = guard if entry.guarded else ALWAYS
     try:
         operands = entry.decode(core, next_offset)
     except Unencodable:
         return None
-    uniform = entry.uniform and guard != 7
+    uniform = entry.uniform and guard != ALWAYS
     hidden = entry.hidden(core)
     return SassText(entry.form[0], operands, guard & 7, bool(guard >> 3), uniform, reused, hidden)
 
@@ -105,11 +106,14 @@ def encode_instruction(
     Raises SassError for a form, number or marks that the table does not have.
     """
     entry, word = _encode(table, text, next_offset)
-    if text.guard != 7 and text.uniform != entry.uniform:
+    if not entry.guarded and (text.guard != ALWAYS or text.negated):
+        raise SassError(f"{text.opcode} must have no guard, got {text}")
+    if text.guard != ALWAYS and text.uniform != entry.uniform:
         kind = "uniform predicate" if entry.uniform else "predicate"
         raise SassError(f"the guard of {text.opcode} must be a {kind}, got {text}")
     control = replace(control, reuse=entry.reuse_bits(text.reuse))
-    word |= (text.guard | text.negated << 3) << table.coding.guard
+    if entry.guarded:
+        word |= (text.guard | text.negated << 3) << table.coding.guard
     if table.coding.control is not None:
         word |= control.bits << table.coding.control
     return SassInstruction(word, control, text, _target(entry))

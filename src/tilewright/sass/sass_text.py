@@ -139,6 +139,7 @@ def parse_operand(text: str) -> SassOperand:
         return SassOperand("$", (), text)
     if found := _NUMBER.fullmatch(text):
         return SassOperand("#", (_number(found[0]),))
+    text = text.replace("] [", "][")  # XMAD.X prints c[0x0] [0x4]
     text = _NAMED.sub(lambda m: m[1] + ("R63" if m[1] else "R255") if m[0][-1] == "Z"
                       else f"{m[1]}P7", text)  # fmt: skip
     split = _MARKS.fullmatch(text)
