@@ -22,6 +22,7 @@ from .tma import tma_checks, tma_cost, tma_search_space
 from .tma.tma_columns import TmaColumns
 from .tma.tma_config import TmaConfig, relayout_problem
 
+_NEEDS_TMA = "packed weights require kernel tma, which {device} does not run"
 Ranked = tuple[float, AnyConfig]
 
 
@@ -81,12 +82,16 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     if _multiplies_by_tma(problem, device):
         by_tma, tile_costs = tma_search_space.candidates(problem, device)
         seconds.append(tma_cost.estimates(problem, by_tma, tile_costs, device))
-    if by_tma is None or problem.input.bits == 16:  # of others wgmma is at least twice as fast
+    if problem.weights is None and (
+        by_tma is None or problem.input.bits == 16
+    ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device)
         if others:
             model: Any = simt_cost if problem.a == simt.TYPE else multistage_cost
             seconds.append(model.estimates(problem, costs, device))
     if not sum(map(len, seconds)):
+        if problem.weights is not None and by_tma is None:
+            raise TargetError(_NEEDS_TMA.format(device=device.name))
         check(problem, table(problem, device)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
     return Ranking(np.concatenate(seconds), by_tma, others)
@@ -137,6 +142,8 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
                 f"{config}: tma does not multiply {problem.a}", hint="a configuration of multistage"
             )
         tma_checks.check(relayout_problem(problem), config, device)
+    elif problem.weights is not None:
+        raise ConfigError(f"{config}: prepared weights require a configuration of tma")
     else:
         multistage.check(multistage.relayout_problem(problem), config, device)
 

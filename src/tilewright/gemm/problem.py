@@ -14,6 +14,7 @@ import numpy as np
 from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
+from ..quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
 
@@ -80,7 +81,8 @@ class Problem:
     promoted to f32 every 128 of K. ``epilogue``: what is computed from the accumulator instead of
     α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
     makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
-    have scales. Raises DtypeError, ProblemError.
+    have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
+    Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -101,6 +103,7 @@ class Problem:
     epilogue: BoundEpilogue | None = None
     pair: bool = False
     scaling: BlockScaling | None = None
+    weights: WeightFormat | None = None
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -137,6 +140,7 @@ class Problem:
             )
         self._check_packed()
         self._check_scaling()
+        self._check_weights()
         self._check_alignments()
 
     def _check_packed(self) -> None:
@@ -156,6 +160,14 @@ class Problem:
             raise DtypeError(f"A with block scales must be of {allowed}, got {self.a}")
         if self.pair:
             raise ProblemError("block scales exclude a pair of matrices B")
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        if self.weights.operand != self.a:
+            raise DtypeError(f"weights for {self.weights.operand} exclude A of {self.a}")
+        if self.b_major != "k" or self.pair or self.batched:
+            raise ProblemError("prepared weights must be one K-major matrix B, not batched")
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -219,12 +231,19 @@ class Problem:
     @property
     def bytes(self) -> int:
         """The least memory traffic: each input read once, each result written once."""
-        inputs = (self.m + self.n) * self.k * self.input.bits
+        inputs = (self.m * self.input.bits + self.n * self.b_bits) * self.k
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
         more = (
             self.epilogue.operand_bits(self.m, self.d_columns, self.batch) if self.epilogue else 0
         )
-        return (inputs + outputs) // 8 * self.batch + more // 8
+        return int(inputs + outputs) // 8 * self.batch + more // 8
+
+    @property
+    def b_bits(self) -> float:
+        """Bits of memory for an element of B, with scales and zero points of prepared weights."""
+        if self.weights is None:
+            return self.input.bits
+        return self.weights.unit_bytes * 8 / (UNIT_ROWS * UNIT_K)
 
     def with_sizes(self, m: int, n: int, k: int) -> Problem:
         """The same with other sizes."""
@@ -235,5 +254,6 @@ class Problem:
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
         fast = " (fast accumulation)" if self.fast else ""
         scaling = f", {self.scaling}" if self.scaling else ""
+        scaling += f", {self.weights}" if self.weights else ""
         product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
         return f"{product} → {self.d}{c}{fast}{scaling}"

@@ -8,8 +8,9 @@ interleaved``: two ``prmt`` insert bytes into 0x6400, and one ``sub`` each remov
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +52,16 @@ class ElementConversion:
         """The number of elements in a word."""
         return 32 // dtype(self.source).bits
 
-    def emit(self, k: Builder, word: Reg) -> tuple[Reg, ...]:
-        """The elements of a word as registers of pairs, in order."""
+    def emit(self, k: Builder, word: Reg, zeros: Sequence[Any] = ()) -> tuple[Reg, ...]:
+        """The elements of a word as registers of pairs, in order. ``zeros``: zero points of
+        integers, as ``k.unpack_integers`` takes them.
+        """
         if dtype(self.source).kind == "float":
             return k.unpack_floats(word, self.source, self.dest, interleaved=self.interleaved)
         return k.unpack_integers(
-            word, self.source, self.dest, interleaved=self.interleaved, biased=self.biased
-        )
+            word, self.source, self.dest, interleaved=self.interleaved, biased=self.biased,
+            zeros=zeros,
+        )  # fmt: skip
 
     def pack(self, values: npt.ArrayLike) -> npt.NDArray[np.uint32]:
         """Elements (…, n) as the words that the recipe reads: integers' values, floats' codes."""
@@ -118,6 +122,12 @@ def conversion(
         f"a conversion must be one of {known}, got {source} to {dest}"
         + ", biased" * biased + ", interleaved" * interleaved
     )  # fmt: skip
+
+
+def fastest(source: str, dest: str) -> ElementConversion:
+    """The row with the fewest instructions. Raises DtypeError if there is none."""
+    rows = [row for row in CONVERSIONS if (row.source, row.dest) == (source, dest)]
+    return min(rows, key=lambda row: row.instructions) if rows else conversion(source, dest)
 
 
 def table() -> str:

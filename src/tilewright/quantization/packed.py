@@ -8,7 +8,7 @@ matrix that ``matmul`` multiplies by. The arrays are kept as they are, without c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from ..errors import DeviceError, DtypeError, ProblemError
 from . import weight_types
 from .array_access import Array, as_float32, codes, info, numbers, sizes
 from .scaled import Scaled, required, typed
+from .weight_format import FLOAT_ZEROS, PreparedWeights
 from .weight_types import WeightType, weight_type
 
 SCALE_TYPES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
-FLOAT_ZEROS = ("f32", "f16", "bf16")
 _ARRAYS = ("data", "scales", "zeros", "order", "global_scale")
 
 
@@ -53,6 +53,8 @@ class Packed:
     order: Any = None
     global_scale: Any = None
     transposed: bool = False
+    # By the type of A; shared with ``.T``.
+    prepared: dict[str, PreparedWeights] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         t = weight_type(self.type)
@@ -134,7 +136,9 @@ class Packed:
     def T(self) -> Packed:
         """The transposed matrix (or matrices), of the same memory."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return Packed(**arrays, type=self.type, group=self.group, transposed=not self.transposed)
+        made = Packed(**arrays, type=self.type, group=self.group, transposed=not self.transposed)
+        object.__setattr__(made, "prepared", self.prepared)
+        return made
 
     @property
     def format(self) -> str:

@@ -16,6 +16,7 @@ Signed elements are two's complement, or *biased*: 2^(bits − 1) added, so none
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,32 @@ def _both(half: int) -> int:
     return half << 16 | half
 
 
+class _Offset:
+    """What is subtracted from a converted pair: the type's bias, and a zero point, which is a
+    number or a register.
+    """
+
+    def __init__(self, emitter: Emitter, pair: str, bias: int, point: Any) -> None:
+        self._emitter, self._pair = emitter, pair
+        self.bias, self.point = (bias, point) if isinstance(point, Reg) else (bias + point, None)
+        self.is_none = self.point is None and self.bias == 0
+
+    def above(self, magic: int) -> Any:
+        """The offset plus a power of two."""
+        if self.point is None:
+            return float(magic + self.bias)
+        return self._emitter.compute(f"add.rn.{self._pair}", self.point, float(magic + self.bias))
+
+    def below(self, number: Any) -> Any:
+        """A number, which includes the bias, or a pair of such numbers, minus the zero point."""
+        if self.point is None:
+            return number
+        return self._emitter.compute(f"fma.rn.{self._pair}", self.point, -1.0, number)
+
+
+_Offsets = list[_Offset]
+
+
 class IntegerUnpacking:
     """Fast exact conversions of packed integers."""
 
@@ -75,10 +102,14 @@ class IntegerUnpacking:
         *,
         interleaved: bool = False,
         biased: bool = False,
+        zeros: Sequence[Any] = (),
     ) -> tuple[Reg, ...]:
         """The elements of a 32-bit word (u8, s8, u4, s4) as pairs of f16 or bf16, exactly.
 
         Pair i holds elements 2i (lower half) and 2i + 1, whether or not the word is interleaved.
+        ``zeros``: zero points that are subtracted, exactly; pair i has the i-th of them, in turn.
+        Each is an integer of the type's range, or a register of two equal ones in ``dest``'s
+        format. They add one instruction for each pair of s8 to bf16, and none else.
         Instructions for a word of 4 bytes or 8 nibbles, without moves of constants:
 
                             f16                  bf16 (sm_80)
@@ -98,31 +129,34 @@ class IntegerUnpacking:
             raise kernel_error(f"biased must be given for s8 and s4 only, got {t.name}")
         half = 1 << (t.bits - 1)
         signed = t.kind == "int"
-        zero, flip = half if signed else 0, half if signed and not biased else 0
+        bias, flip = half if signed else 0, half if signed and not biased else 0
+        points = [_Offset(self._emitter, f"{to.name}x2", bias, z) for z in zeros or (0,)]
+        pairs = [points[i % len(points)] for i in range(16 // t.bits)]
         unpack = {
             ("f16", 8): self._bytes_to_f16,
             ("bf16", 8): self._bytes_to_bf16,
             ("f16", 4): self._nibbles_to_f16,
             ("bf16", 4): self._nibbles_to_bf16,
         }[to.name, t.bits]
-        return tuple(unpack(word, interleaved, zero, flip))
+        return tuple(unpack(word, interleaved, pairs, flip))
 
     def _masked(self, word: Reg, mask: int, magic: int, dtype: str) -> Reg:
         """(word & mask) ^ magic."""
         masked: Reg = self._emitter.compute("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
         return masked
 
-    def _bytes_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+    def _bytes_to_f16(self, word: Reg, interleaved: bool, zeros: _Offsets, flip: int) -> list[Reg]:
         """Two prmt give 1024 + u for each element; s8 is biased first."""
         if flip:
             word = self._emitter.compute("xor.b32", word, 0x80808080, dtype=word.dtype)
         pairs = []
-        for select in (0x4240, 0x4341) if interleaved else (0x4140, 0x4342):
+        selectors = (0x4240, 0x4341) if interleaved else (0x4140, 0x4342)
+        for select, zero in zip(selectors, zeros, strict=True):
             x = self._emitter.compute("prmt.b32", word, 0x64646464, select, dtype="f16x2")
-            pairs.append(self._emitter.compute("sub.rn.f16x2", x, 1024.0 + zero))
+            pairs.append(self._emitter.compute("sub.rn.f16x2", x, zero.above(1024)))
         return pairs
 
-    def _bytes_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+    def _bytes_to_bf16(self, word: Reg, interleaved: bool, zeros: _Offsets, flip: int) -> list[Reg]:
         """The mantissa of a bf16 has seven bits, so bit 7 selects which power is subtracted.
 
         128 + (u & 127) minus 128 or 256, depending on bit 7, is the two's complement; with bit 7
@@ -137,22 +171,33 @@ class IntegerUnpacking:
             low = self._masked(part, _both(0x7F), _both(0x4300), "bf16x2")
             high = self._masked(part, _both(0x80), _both(0x4300 if flip else 0x4380), "bf16x2")
             x = self._emitter.compute("fma.rn.bf16x2", high, -1.0, low)
-            pairs.append(x if zero else self._emitter.compute("fma.rn.bf16x2", x, 1.0, 128.0))
+            # x is the element less 128
+            zero = zeros[i]
+            if zero.bias != 128 or zero.point is not None:
+                x = self._emitter.compute("fma.rn.bf16x2", x, 1.0, zero.below(128.0 - zero.bias))
+            pairs.append(x)
         return pairs
 
-    def _nibbles_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+    def _nibbles_to_f16(
+        self, word: Reg, interleaved: bool, zeros: _Offsets, flip: int
+    ) -> list[Reg]:
         """1024 + u for a lower nibble; 1024 + 16u for an upper one, corrected by an FMA."""
         pairs: list[Any] = []
         if interleaved:
-            for part in (word, self._emitter.compute("shr.b32", word, 8, dtype="b32")):
+            for i, part in enumerate(
+                (word, self._emitter.compute("shr.b32", word, 8, dtype="b32"))
+            ):
+                even, odd = zeros[2 * i : 2 * i + 2]
                 x = self._masked(part, _both(0x0F), _both(0x6400 | flip), "f16x2")
-                pairs.append(self._emitter.compute("sub.rn.f16x2", x, 1024.0 + zero))
+                pairs.append(self._emitter.compute("sub.rn.f16x2", x, even.above(1024)))
                 x = self._masked(part, _both(0xF0), _both(0x6400 | flip << 4), "f16x2")
-                pairs.append(self._emitter.compute("fma.rn.f16x2", x, 1 / 16, -64.0 - zero))
+                pairs.append(
+                    self._emitter.compute("fma.rn.f16x2", x, 1 / 16, odd.below(-64.0 - odd.bias))
+                )
             return pairs
         factor = self._pair(1.0, 1 / 16)
-        offset = self._pair(-1024.0 - zero, -64.0 - zero)
-        for i in range(4):
+        for i, zero in enumerate(zeros):
+            offset = zero.below(self._pair(-1024.0 - zero.bias, -64.0 - zero.bias))
             part = self._emitter.compute("prmt.b32", word, word, 0x1111 * i, dtype="b32")
             magic = (0x6400 | flip << 4) << 16 | 0x6400 | flip
             x = self._masked(part, 0x00F0000F, magic, "f16x2")
@@ -163,7 +208,9 @@ class IntegerUnpacking:
         bits = [int(encode("f16", x)) for x in (low, high)]
         return self._emitter.constant(checked_dtype("f16x2"), bits[1] << 16 | bits[0])
 
-    def _nibbles_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+    def _nibbles_to_bf16(
+        self, word: Reg, interleaved: bool, zeros: _Offsets, flip: int
+    ) -> list[Reg]:
         """128 + u; upper nibbles are shifted down first."""
         down = None if interleaved else self._emitter.compute("shr.b32", word, 4, dtype="b32")
         pairs = []
@@ -173,5 +220,9 @@ class IntegerUnpacking:
             else:
                 part = self._emitter.compute("shr.b32", word, 4 * i, dtype="b32") if i else word
             x = self._masked(part, _both(0x0F), _both(0x4300 | flip), "bf16x2")
-            pairs.append(self._emitter.compute("fma.rn.bf16x2", x, 1.0, -128.0 - zero))
+            pairs.append(
+                self._emitter.compute(
+                    "fma.rn.bf16x2", x, 1.0, zeros[i].below(-128.0 - zeros[i].bias)
+                )
+            )
         return pairs

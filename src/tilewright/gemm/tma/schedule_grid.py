@@ -63,7 +63,7 @@ def schedules(
     resident = resident_clusters(all_m * all_n, device)
     split, valid = _splits(work_tiles[:, :count, None], resident[:count, None])
     valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
-    if not clusters.any_tile:
+    if not clusters.any_tile and problem.weights is None:
         # Clusters of small tiles only where one covers D along M or N, so that each operand tile on
         # the other side is read once.
         cm, cn = all_m[:count], all_n[:count]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...builder import Pointer, Reg
+from ...quantization.weight_format import units_along
 from ...target import DeviceSpec
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..kernel_launch import PAIR_ADDRESS, KernelArguments, MatrixStrides
@@ -16,7 +17,7 @@ from .epilogue_load.operand_stages import loaded_operands
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles
-from .tma_operand import GlobalMatrix, TmaOperand, operands
+from .tma_operand import GlobalMatrix, TmaOperand, UnitsOperand, operands
 
 MATRIX_NAMES = ("a", "b", "b2", "c", "d")
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
@@ -74,11 +75,21 @@ class ScaledParameters(TmaParameters):
     scale_b_batch: Reg = parameter("u64")
 
 
+@dataclass(frozen=True)
+class WeightParameters(TmaParameters):
+    """With prepared weights. ``units_along``: units of a row block, along K."""
+
+    weights: Reg = parameter("u64", address="b")
+    units_along: Reg = parameter("u32")
+
+
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
     if problem.scaling is not None:
         base = ScaledParameters
+    if problem.weights is not None:
+        base = WeightParameters
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
@@ -100,6 +111,9 @@ def kernel_arguments(
         matrix = _global_matrix(problem, name, stride)
         if name == "b2":
             values["map_b2"] = b.map(matrix).encode()
+            continue
+        if isinstance(inputs.get(name), UnitsOperand):
+            values["units_along"] = units_along(problem.k)
             continue
         if name in inputs:
             values |= _input_maps(name, inputs[name], matrix)
@@ -207,5 +221,7 @@ def _unaddressed(
 ) -> set[str]:
     """The parameters that this kernel does not read, so that a call writes no address there."""
     unread = {f"edge_{name}" for name, operand in inputs.items() if not operand.has_edge_map}
+    if any(isinstance(operand, UnitsOperand) for operand in inputs.values()):
+        unread |= {"map_b", "edge_b"}
     unread |= {"c", "d"} if tile.by_tma else {"map_c", "map_d"}
     return unread | {"map_workspace" if config.dynamic else "counter"}

@@ -14,11 +14,12 @@ import numpy as np
 from ...errors import ConfigError, TargetError
 from ...mma.instruction_table import INTEGER_N
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
+from ...quantization.weight_format import UNIT_K, UNITS_MULTIPLE
 from ...target import DeviceSpec
 from ..columns import Column, larger, select
 from ..problem import PROMOTION_K, Problem
 from .tma_config import TmaConfig
-from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry, swizzle_bytes
+from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry
 from .tma_operand import TmaOperand, matrix_operands, operands
 
 REQUIRED_TARGET = "sm_90a"
@@ -28,6 +29,7 @@ STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
 # by three.
 MAX_ACCUMULATOR_REGISTERS, EPILOGUE_REGISTERS = 208, 72
 MAX_ACCUMULATOR_REGISTERS_OF_3, EPILOGUE_REGISTERS_OF_3 = 96, 16
+FRAGMENT_REGISTERS = 16  # beside accumulators, of prepared weights while they are converted
 F32_C_REGISTERS = 16  # that a C of 32 bits takes besides
 _IS_INTEGER_N = np.array([n in INTEGER_N for n in range(257)])
 
@@ -91,6 +93,10 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
         "fewer stages or a smaller tile",
     )
     used = config.accumulator_registers * (1 + problem.promoted)
+    if problem.weights is not None:
+        each = config.tile[1] // 2
+        used = config.accumulator_registers + each * (1 + problem.weights.has_float_zeros)
+        used = used + FRAGMENT_REGISTERS
     most = _max_accumulator_registers(problem, config)
     yield _Rule(
         used > most,
@@ -148,6 +154,7 @@ def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         problem.promoted and bk != PROMOTION_K,
         lambda: f": tile_k must be {PROMOTION_K} for {problem.a} without fast_accum, got {bk}",
     )
+    yield from _weight_rules(problem, config)
     least = 8 * SWIZZLE_BYTES // bits
     yield _Rule(bk < least, lambda: f": tile_k must be at least {least} for {problem.a}, got {bk}")
     a, b = matrix_operands(problem, config)
@@ -156,24 +163,28 @@ def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     yield _Rule(rows > EXTENT, lambda: f": one TMA copy loads at most {EXTENT} rows, got {rows}")
 
 
+def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
+    """What prepared weights require: they are wgmma's A, in registers."""
+    if problem.weights is None:
+        return
+    bk = config.tile[2]
+    yield _Rule(config.swap != 1, lambda: ": prepared weights require a swapped product (~)")
+    most = UNIT_K * UNITS_MULTIPLE
+    yield _Rule(
+        (bk % UNIT_K != 0) | (bk > most),
+        lambda: f": tile_k must be {UNIT_K} or {most} for prepared weights, got {bk}",
+    )
+
+
 def _misfits(operand: TmaOperand) -> Any:
-    return operand.extent % _extent_unit(operand) != 0
-
-
-def _extent_unit(operand: TmaOperand) -> Any:
-    """What an operand's extent must be a multiple of, so that every CTA that shares it loads whole
-    core matrices or swizzled rows.
-    """
-    if operand.major == "K":
-        return 8 * operand.sharers
-    return operand.sharers * (swizzle_bytes(operand.extent, 8 * operand.size) // operand.size)
+    return operand.extent % operand.extent_unit != 0
 
 
 def _extent_error(problem: Problem, config: Any) -> str:
     sides = zip("mn", operands(problem, config), strict=True)
     side, operand = next(x for x in sides if _misfits(x[1]))
     by = f", which {operand.sharers} CTAs share," if operand.sharers > 1 else ""
-    return f": tile_{side}{by} must be a multiple of {_extent_unit(operand)}, got {operand.extent}"
+    return f": tile_{side}{by} must be a multiple of {operand.extent_unit}, got {operand.extent}"
 
 
 def _max_accumulator_registers(problem: Problem, config: Geometry) -> Any:

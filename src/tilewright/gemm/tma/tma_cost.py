@@ -125,7 +125,7 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
         only_function=function[1],
         reduction_bytes=np.full(len(configs), cost.input_bytes / 4) / configs.split,
         cluster=np.array([CLUSTER.get(n, CLUSTER[8]) for n in ctas.tolist()]),
-        first_stage=configs.stage_bytes(bits) / L2_BYTES * CYCLE,
+        first_stage=configs.stage_bytes(problem) / L2_BYTES * CYCLE,
         bursts=np.where(bk * bits <= 8 * SWIZZLE_BYTES, SHORT_BURST, 1.0),
         partial_bytes=bm * bn * 4,
         resident=configs.resident_clusters(device),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Generic
 
 from ...dtypes import dtype
+from ...quantization.weight_format import UNIT_K, UNIT_ROWS
 from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
@@ -73,9 +74,13 @@ class TmaGeometry(Generic[N]):
         """
         return select(self.tail, False, self.split > 1)
 
-    def stage_bytes(self, bits: int) -> N:
-        """Bytes of a stage: a k-tile of A and of B, elements of ``bits``."""
-        bm, bn, bk = self.tile
+    def stage_bytes(self, problem: Problem) -> N:
+        """Bytes of a stage: a k-tile of A and of B."""
+        (bm, bn, bk), bits, weights = self.tile, problem.input.bits, problem.weights
+        if weights is not None:
+            units = bm // UNIT_ROWS * (bk // UNIT_K)
+            of_units: N = bn * bk * bits // 8 + units * weights.unit_bytes
+            return of_units
         size: N = (bm + bn) * bk * bits // 8
         return size
 
@@ -242,19 +247,20 @@ class TmaGeometry(Generic[N]):
         return total
 
     def _shared_bytes_without_loads(self, problem: Problem) -> N:
-        ring = self.stages * self.stage_bytes(problem.input.bits)
+        ring = self.stages * self.stage_bytes(problem)
         return ring + self._beside_stages(problem)
 
     def _beside_stages(self, problem: Problem) -> N:
         scales = self.scale_shared_bytes(problem)
-        return self.epilogue_shared_bytes(problem) + scales + BARRIER_BYTES
+        aligned = 0 if problem.weights is None else SHARED_ALIGNMENT
+        return self.epilogue_shared_bytes(problem) + scales + BARRIER_BYTES + aligned
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
         operands = self.load_bytes(problem) + self.vector_bytes(problem)
         taken = self._beside_stages(problem) + operands
         ring = device.limits.shared_per_block - taken
-        stages: N = ring // self.stage_bytes(problem.input.bits)
+        stages: N = ring // self.stage_bytes(problem)
         return stages
 
     def resident_clusters(self, device: DeviceSpec) -> N:

@@ -44,9 +44,17 @@ from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
+from .mixed_input.mixed_input_mainloop import MixedInputMainloop
+from .mixed_input.unit_copy import UnitCopy
 from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
-from .tma_arguments import PairParameters, ScaledParameters, TmaParameters, tma_parameters
+from .tma_arguments import (
+    PairParameters,
+    ScaledParameters,
+    TmaParameters,
+    WeightParameters,
+    tma_parameters,
+)
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_graph_epilogue import TmaGraphEpilogue
@@ -72,7 +80,8 @@ def build(problem: Problem, config: TmaConfig) -> Traced:
 @lru_cache(maxsize=256)
 def _build(problem: Problem, config: TmaConfig) -> Traced:
     bm, bn, bk = config.tile
-    name = f"gemm_tma_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
+    right = "" if problem.weights is None else f"_{problem.weights.type}"
+    name = f"gemm_tma_{problem.a}{right}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
     def kernel(k: Builder, p: TmaParameters) -> None:
         TmaKernel(k, problem, config, p).run()
@@ -99,6 +108,15 @@ class WarpRole(NamedTuple):
     body: Callable[[], None]
 
 
+def mainloop_class(problem: Problem) -> type[WgmmaMainloop]:
+    """The consumers' mainloop."""
+    if problem.weights is not None:
+        return MixedInputMainloop
+    if problem.scaling is not None:
+        return ScaledMainloop
+    return PromotedMainloop if problem.promoted else WgmmaMainloop
+
+
 class TmaKernel:
     """The body of the kernel; ``run`` emits it."""
 
@@ -117,6 +135,7 @@ class TmaKernel:
         if size := config.scale_shared_bytes(problem):
             self.scale_address = k.dynamic_shared(size, 16).address()
         readers = 1 if config.pingpong else config.consumers
+        readers *= WARPGROUP // mainloop_class(problem).release_threads
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
         self.stages = SharedStages(
             StageOperand(left, left_address), StageOperand(right, right_address), pipeline
@@ -169,7 +188,8 @@ class TmaKernel:
         """
         k, p = self.k, self.parameters
         with k.if_(k.tid.x == 0):
-            for map_ in chain((p.map_a, p.edge_a), (p.map_b, p.edge_b)):
+            b_maps = () if isinstance(p, WeightParameters) else (p.map_b, p.edge_b)
+            for map_ in chain((p.map_a, p.edge_a), b_maps):
                 k.tma_prefetch_map(map_)
             self.stages.pipeline.init()
             if self.loads:
@@ -230,6 +250,15 @@ class TmaKernel:
         left_rows, right_rows = self._swapped(p.m, p.n)
         left_mask, right_mask = multicast_masks(k, self.config, scheduler)
         left_share, right_share = scheduler.rank_n, scheduler.rank_m
+        right: StageCopy
+        left: StageCopy
+        if isinstance(p, WeightParameters):
+            left = UnitCopy(k, stages.left, p, share=left_share, multicast=left_mask)
+            right = TmaCopy(
+                k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
+                multicast=right_mask,
+            )  # fmt: skip
+            return [left, right]
         b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
         left_copy, right_copy = self._swapped(TmaCopy, b_copy)
         left = left_copy(
@@ -259,8 +288,7 @@ class TmaKernel:
         def process(tile: WorkTileInfo, next_k_blocks: Any) -> None:
             if self.order:
                 self.order.wait()
-            if isinstance(mainloop, ScaledMainloop):
-                mainloop.begin(tile, first_row)
+            mainloop.begin(tile, first_row)
             accumulators = mainloop.run(k.max(tile.k_blocks, 1), next_k_blocks)
             if config.split > 1:
                 with k.if_(tile.partial >= 0 if config.tail else True):
@@ -284,7 +312,7 @@ class TmaKernel:
         more = self.stages, self.scheduler, consumer, self.order, state
         if isinstance(p, ScaledParameters):
             return ScaledMainloop(k, problem, config, p, self.scale_address, *more)
-        return (PromotedMainloop if problem.promoted else WgmmaMainloop)(k, problem, config, *more)
+        return mainloop_class(problem)(k, problem, config, *more)
 
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor

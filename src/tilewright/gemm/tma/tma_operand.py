@@ -18,10 +18,11 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
+from ...quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..columns import larger, select
 from ..problem import Problem
 from .tma_config import TmaConfig
-from .tma_geometry import TmaGeometry
+from .tma_geometry import TmaGeometry, swizzle_bytes
 
 WGMMA_K = 32  # bytes of K per wgmma
 PROMOTION = 128  # bytes that an L2 miss fetches; 256 is slower where lines straddle
@@ -131,6 +132,15 @@ class TmaOperand:
         """The rows of the last tile of a matrix of ``rows`` rows."""
         return (rows - 1) % self.extent + 1
 
+    @property
+    def extent_unit(self) -> Any:
+        """What the extent must be a multiple of, so that every CTA that shares the operand loads
+        whole core matrices or swizzled rows.
+        """
+        if self.major == "K":
+            return 8 * self.sharers
+        return self.sharers * (swizzle_bytes(self.extent, 8 * self.size) // self.size)
+
     # --- copies ---
 
     def map_and_bytes(
@@ -195,6 +205,34 @@ class TmaOperand:
         return self.depth * self.size // WGMMA_K
 
 
+@dataclass(frozen=True)
+class UnitsOperand(TmaOperand):
+    """B as prepared weights: units of 64 rows by 128 of K, which consumers load to registers."""
+
+    weights: WeightFormat | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a stage."""
+        return self.extent // UNIT_ROWS * self.row_block_bytes
+
+    @property
+    def row_block_bytes(self) -> int:
+        """Bytes of a k-tile of 64 rows."""
+        assert self.weights is not None
+        return self.depth // UNIT_K * self.weights.unit_bytes
+
+    @property
+    def has_edge_map(self) -> bool:
+        """The last row block is whole."""
+        return False
+
+    @property
+    def extent_unit(self) -> Any:
+        """Every CTA that shares the operand loads whole row blocks."""
+        return UNIT_ROWS * self.sharers
+
+
 def operands(problem: Problem, config: TmaConfig) -> tuple[TmaOperand, TmaOperand]:
     """The left and right operand of wgmma: A and B, or with ``swap`` Bᵀ and Aᵀ."""
     a, b = matrix_operands(problem, config)
@@ -209,10 +247,11 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     b_sharers = select(swap, cn, cm)
     if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
         b_sharers = larger(b_sharers, 2)
-    return (
-        TmaOperand(problem.a, select(swap, bn, bm), bk, a, select(swap, cm, cn)),
-        TmaOperand(problem.b, select(swap, bm, bn), bk, b, b_sharers),
-    )
+    left = TmaOperand(problem.a, select(swap, bn, bm), bk, a, select(swap, cm, cn))
+    extent = select(swap, bm, bn)
+    if problem.weights is not None:
+        return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, problem.weights)
+    return left, TmaOperand(problem.b, extent, bk, b, b_sharers)
 
 
 def _plus(x: Any, n: int) -> Any:

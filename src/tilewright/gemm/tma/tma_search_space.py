@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...quantization.weight_format import UNIT_K
 from ...target import DeviceSpec
 from ..columns import Column
 from ..problem import PROMOTION_K, Problem
@@ -93,6 +94,7 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     tiles: list[tuple[int, ...]] = []
     indices: dict[_Warpgroups, dict[int, list[int]]] = {}
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
+    k_tile = k_tile if problem.weights is None else UNIT_K
     for warpgroups in _warpgroups(problem):
         (bm, consumers, pingpong, swap), table = warpgroups, _table(warpgroups)
         by_width = indices[warpgroups] = {}
@@ -108,8 +110,9 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
 
 
 def _warpgroups(problem: Problem) -> list[_Warpgroups]:
-    """The tables' warpgroups, each as it is and swapped."""
-    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, (False, True))]
+    """The tables' warpgroups, each as it is and swapped; with prepared weights swapped."""
+    swaps = (False, True) if problem.weights is None else (True,)
+    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, swaps)]
     if problem.pair:
         found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
     return found

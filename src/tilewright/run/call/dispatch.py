@@ -60,7 +60,10 @@ class Dispatch:
         database = tuning_database()
         self.tuning_result = (
             database.find(self.original_problem, target)
-            if config is None and request.epilogue is None and request.scales is None
+            if config is None
+            and request.epilogue is None
+            and request.scales is None
+            and request.weights is None
             else None
         )
         self.tuning_state = database.state
@@ -111,10 +114,10 @@ class Dispatch:
 
     def _d_layout(self) -> MatrixLayout:
         """D's layout: row-major where the kernel writes other results with rows and columns, too,
-        or multiplies a pair.
+        or multiplies a pair or prepared weights.
         """
         epilogue, d = self.request.epilogue, self._d
-        pair = self.request.b2 is not None
+        pair = self.request.b2 is not None or self.request.weights is not None
         if not pair and (epilogue is None or epilogue.matrices == 1):
             return _layout_or_copy(d)
         own = None if 0 in d.shape else layout_with_order(d, True)
@@ -128,6 +131,8 @@ class Dispatch:
         if self.swapped:
             m, n, a, b, left, right = n, m, b, a, right, left
             a_major, b_major = _majors(not left.row_major, not right.row_major)
+        weights = None if request.weights is None else request.weights.format
+        b_major = b_major if weights is None else "k"
         align_c = layouts["c"].align if "c" in layouts else 16
         align_b = right.align
         if "b2" in layouts:
@@ -138,6 +143,7 @@ class Dispatch:
             align_c=align_c, align_d=layouts["d"].align,
             batch=prod(request.batch), fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
+            weights=weights,
         )  # fmt: skip
 
     def _scaling(self) -> BlockScaling | None:
@@ -209,6 +215,8 @@ class Dispatch:
         }  # fmt: skip
         required = {"a": (row_major[0], aligns[0]), "b": (row_major[1], aligns[1])}
         required["b2"] = required["b"]
+        if request.weights is not None:
+            required["b"] = True, 16  # the array of units
         operands = {}
         for name, layout in layouts.items():
             s = signatures[name]

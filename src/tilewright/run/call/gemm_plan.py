@@ -45,6 +45,7 @@ from .request import (
 )
 from .scaled.block_scale_views import request_with_scales
 from .scaled.scaled_operands import (
+    default_dtype,
     has_quantized,
     linear_combination,
     scales_as_operands,
@@ -258,7 +259,7 @@ def _plan_with_scales(arguments: MatmulArguments, options: MatmulOptions) -> Pla
     a, b, c, out, *_ = arguments
     function, c, alpha, beta = linear_combination(c, ALPHA, BETA if c is None else 1.0)
     if out is None and options.out_dtype is None:
-        options = options._replace(out_dtype="bf16")
+        options = options._replace(out_dtype=default_dtype(b))
     passed = epilogue_arguments(function, c, alpha, beta, {})
     return replace(_plan_with_epilogue((a, b), options, out, passed), epilogue=None)
 

@@ -116,6 +116,11 @@ def matmul(
     both scales and added to the total by an FMA; this takes no ``epilogue``. D then is bf16 by
     default.
 
+    ``b`` may be ``Packed`` weights K×N (``packed.T`` of a layer's), and ``a`` then is f16 or bf16:
+    the mainloop converts the elements exactly to ``a``'s type and multiplies each group's
+    accumulator by its scale, in f32 (docs/quantization.md). They are reordered once, in the first
+    call.
+
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:
@@ -179,7 +184,7 @@ def _quantized_call(
     a, b, c, out, alpha, beta, _ = arguments
     function, *factors = scaled_operands.linear_combination(c, alpha, beta)
     if out is None and options.out_dtype is None:
-        options = options._replace(out_dtype="bf16")
+        options = options._replace(out_dtype=scaled_operands.default_dtype(b))
     passed = a, b, factors[0], out, *factors[1:], {}
     call, repeat = epilogue_call.slow_epilogue_call(passed, options, function, problem)
     if repeat is None or factors[0] is not None:  # a C is not read if β is 0

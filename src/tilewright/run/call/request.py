@@ -14,6 +14,7 @@ import numpy as np
 from ... import dtypes
 from ...errors import DeviceError, DtypeError, ProblemError
 from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
+from ...quantization.weight_format import PreparedWeights, WeightFormat
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap, overlaps_itself
 from .alpha_beta import ScaleFactor
@@ -96,13 +97,20 @@ class BlockScaleRequest(NamedTuple):
     b: OperandSignature
 
 
+class WeightRequest(NamedTuple):
+    """Prepared weights as B, K×N; the array of B is that of their units."""
+
+    format: WeightFormat
+    shape: tuple[int, int]
+
+
 class Request(NamedTuple):
     """D = α A B + β C, by the signatures of its arrays.
 
     ``out`` is None if D is a new array; ``dtype`` is D's type. ``reads_c``: there is a C, and β is
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
     ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
-    multiplied by, too; ``scales``: of blocks of A and B.
+    multiplied by, too; ``scales``: of blocks of A and B; ``weights``: what B's array holds.
     """
 
     a: ArraySignature
@@ -116,11 +124,17 @@ class Request(NamedTuple):
     epilogue: EpilogueRequest | None = None
     b2: ArraySignature | None = None
     scales: BlockScaleRequest | None = None
+    weights: WeightRequest | None = None
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """The shape of B."""
+        return self.b.shape if self.weights is None else self.weights.shape
 
     @property
     def mnk(self) -> tuple[int, int, int]:
         """M, N, K."""
-        return self.a.shape[-2], self.b.shape[-1], self.a.shape[-1]
+        return self.a.shape[-2], self.b_shape[-1], self.a.shape[-1]
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -141,6 +155,8 @@ class Request(NamedTuple):
     def mma_dtypes(self) -> tuple[str, str]:
         """The number formats in which A and B are multiplied."""
         names = {"f32": "f32" if self.precision == "ieee" else "tf32"}
+        if self.weights is not None:
+            return self.a.dtype, self.weights.format.operand
         return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
 
     @property
@@ -180,7 +196,13 @@ def make_request(
         reads_c,
         precision,
         bool(fast_accum),
+        weights=_weights(b),
     )
+
+
+def _weights(b: ArrayView) -> WeightRequest | None:
+    owner = b.owner
+    return WeightRequest(owner.format, owner.shape) if isinstance(owner, PreparedWeights) else None
 
 
 def default_result(dtype: str) -> str:
@@ -207,8 +229,8 @@ def _check_ranks(request: Request) -> None:
 
 
 def _check_shapes(request: Request) -> None:
-    a, b = request.a.shape, request.b.shape
-    shapes = f"got a {_shape(request.a)} and b {_shape(request.b)}"
+    a, b = request.a.shape, request.b_shape
+    shapes = f"got a {_shape(request.a)} and b {'×'.join(map(str, b))}"
     if a[-1] != b[-2]:
         raise ProblemError(f"a must have as many columns as b has rows, {shapes}")
     if a[:-2] != b[:-2]:

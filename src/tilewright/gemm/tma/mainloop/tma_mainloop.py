@@ -14,7 +14,7 @@ from ....builder import Builder, OrderedSequenceBarrier, PipelineState
 from ....builder.tensors.wgmma_fragments import descriptor_start
 from ...problem import Problem
 from ..stage_operands import SharedStages
-from ..tile_scheduler import TileScheduler
+from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_checks import has_two_accumulator_sets
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
@@ -36,6 +36,8 @@ class WgmmaMainloop:
     warpgroups' mainloops. ``state``: the consumer's position in the pipeline.
     """
 
+    release_threads = WARPGROUP  # one of so many arrives to release a stage
+
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, stages: SharedStages,
         scheduler: TileScheduler, consumer: Any, order: OrderedSequenceBarrier | None,
@@ -43,12 +45,20 @@ class WgmmaMainloop:
     ) -> None:  # fmt: skip
         self.k, self.problem, self.config, self.stages = k, problem, config, stages
         self.scheduler, self.order, self.state = scheduler, order, state
-        left, right = stages.left.operand, stages.right.operand
+        left = stages.left.operand
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
         self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
         form = f"k{32 // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{{}}{form}"
+        self._describe(consumer)
+        self.release = self._release_function()
+        self.previous = k.var("u32", 0)  # the stage of the wgmmas before
+
+    def _describe(self, consumer: Any) -> None:
+        """Where this warpgroup's operands are in a stage."""
+        problem, config, stages = self.problem, self.config, self.stages
+        left, right = stages.left.operand, stages.right.operand
         self.transposed = (int(left.major == "MN"), int(right.major == "MN"))
         left_bits, right_bits = (
             left.descriptor_bits(WGMMA_ROWS),
@@ -60,8 +70,6 @@ class WgmmaMainloop:
         if config.consumers > 1 and not config.pingpong:
             own = consumer * (left.byte_offset(config.d_warpgroup_rows(problem), 0) >> 4)
             self.left_descriptor = self.left_descriptor + own.to("u64")
-        self.release = self._release_function()
-        self.previous = k.var("u32", 0)  # the stage of the wgmmas before
 
     def _block_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins. The rows of
@@ -83,6 +91,9 @@ class WgmmaMainloop:
         return [
             AccumulatorTile(list(self.k.array(kind, n // 2)), block, 0, n) for block in self.blocks
         ]
+
+    def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
+        """Go to a work tile, of which this warpgroup computes the rows from ``first_row`` on."""
 
     def run(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
         """Multiply ``k_blocks`` k-blocks. ``next_k_blocks``: with pingpong, those of the other
@@ -134,7 +145,7 @@ class WgmmaMainloop:
         """``release(stage, when)``: one thread arrives for each CTA that fills our stages."""
         k, pipeline = self.k, self.stages.pipeline
         cm, cn = self.config.cluster
-        lane = k.tid.x & (WARPGROUP - 1)
+        lane = k.tid.x & (self.release_threads - 1)
         if cm * cn == 1:
             chosen = lane == 0
 

@@ -20,8 +20,10 @@ from ....gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue
 from ....quantization.packed import Packed, is_quantized
 from ....quantization.scale_blocks import grid_shape
 from ....quantization.scaled import Scaled
+from ....quantization.weight_format import PreparedWeights
 from ..alpha_beta import ALPHA, BETA
 from ..request import BlockScales, MatmulArguments
+from .prepared_operand import weight_operands
 
 NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
 
@@ -37,8 +39,11 @@ def scales_as_operands(
     """The data of the matrices, and the epilogue of their accumulators with the scales as operands
     in front of ``function``.
 
-    Raises ProblemError for scales that vary along K and for Packed matrices.
+    Raises ProblemError for other scales that vary along K.
     """
+    if isinstance(b, _WEIGHTS):
+        _check_matrix("a", a)
+        return _weights_as_operands(a, b, function, operands)
     matrices = _matrices(a, b)
     named = list(zip(("a", "b", "b2"), NAMES, matrices, strict=False))
     for name, _, matrix in named:
@@ -50,6 +55,18 @@ def scales_as_operands(
     return left, second, wrapped, {**operands, **scales}
 
 
+def _weights_as_operands(
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any]
+) -> tuple[Any, Any, Epilogue, dict[str, Any]]:
+    """``scales_as_operands`` for packed weights, whose global scale is an operand."""
+    scales = {NAMES[0]: a.scales} if isinstance(a, Scaled) else {}
+    found = weight_operands(a.data if isinstance(a, Scaled) else a, b)
+    if found.factor is not None:
+        scales[NAMES[1]] = found.factor
+    wrapped = _with_scales(function, tuple(scales), 1)
+    return found.a, found.b, wrapped, {**operands, **scales}
+
+
 def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
     return (a, *b) if isinstance(b, tuple | list) else (a, b)
 
@@ -57,8 +74,7 @@ def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
 def _check_matrix(name: str, matrix: Any) -> None:
     if isinstance(matrix, Packed):
         raise ProblemError(
-            f"{name} must be an array or Scaled, got {matrix}: there is no kernel yet that "
-            "multiplies packed weights",
+            f"{name} must be an array or Scaled, got {matrix}: packed weights must be the only b",
             hint=f"{name}.dequantize() is the matrix in f32",
         )
     if not isinstance(matrix, Scaled):
@@ -80,9 +96,12 @@ def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
 
 def with_block_scales(arguments: MatmulArguments) -> MatmulArguments | None:
     """The arguments with the data of A and B and their scales in blocks of 128 along K, which the
-    mainloop multiplies; None for other matrices.
+    mainloop multiplies, or with packed weights as the mainloop reads them; None for other matrices.
     """
     a, b = arguments.a, arguments.b
+    if isinstance(b, _WEIGHTS) and not isinstance(a, Scaled | Packed):
+        found = weight_operands(a, b)
+        return arguments._replace(a=found.a, b=found.b) if found.factor is None else None
     scales = block_scales(a, b)
     return None if scales is None else arguments._replace(a=a.data, b=b.data, scales=scales)
 
@@ -115,6 +134,11 @@ def _size(array: Any) -> int:
     return int(np.prod(array.shape))
 
 
+def default_dtype(b: Any) -> str | None:
+    """D's default type: bf16, or A's for packed weights."""
+    return None if isinstance(b, _WEIGHTS) else "bf16"
+
+
 def linear_combination(c: Any, alpha: Any, beta: Any) -> tuple[Epilogue, Any, Any, Any]:
     """α x + β C as an epilogue, and those of C, α and β that have an effect."""
     if not _is(beta, 0):
@@ -128,6 +152,7 @@ def _is(factor: Any, number: int) -> bool:
     return isinstance(factor, int | float) and factor == number
 
 
+_WEIGHTS = (Packed, PreparedWeights)
 _UNCHANGED = Epilogue(lambda x: x)
 _MULTIPLIED = Epilogue(lambda x, alpha: alpha * x)
 _ACCUMULATED = Epilogue(lambda x, alpha, beta, c: alpha * x + beta * c)

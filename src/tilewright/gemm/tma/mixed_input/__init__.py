@@ -1,0 +1,1 @@
+"""Prepared weights as the left operand of wgmma: their copies and the consumers' mainloop."""

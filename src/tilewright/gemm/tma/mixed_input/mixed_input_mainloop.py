@@ -1,0 +1,244 @@
+"""Consumer mainloop of kernel ``tma`` with prepared weights: they are wgmma's A, from registers.
+
+Dᵀ = W Xᵀ: 64 rows of weights for each block of a warpgroup, wgmma's N are the tokens. A thread
+loads its words of a unit from shared memory, converts them exactly to f16 or bf16, and the tensor
+cores accumulate the products of a group. Then, for the thread's rows r and r + 8, in f32:
+
+    total = total + scale[r] · accumulator                 one FMA
+    total = total + zero[r] · (sum of X over the group)    one FMA, with float zero points
+
+Integer zero points are subtracted in the conversion, exactly. A chunk of 16-deep steps is converted
+while the tensor cores multiply the chunk before.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+from ....builder.tensors.wgmma_fragments import descriptor_start
+from ....dtypes import dtype
+from ....number_conversion import encode
+from ....quantization.conversions import fastest
+from ....quantization.weight_format import UNIT_K, UNIT_ROWS
+from ....quantization.weight_units import STEP_K
+from ..mainloop.tma_mainloop import WgmmaMainloop
+from ..tile_scheduler import WorkTileInfo
+from ..tma_geometry import WARPGROUP
+from ..tma_operand import UnitsOperand
+
+WARP = 32
+CHUNK_STEPS = 4  # steps of 16 along K that are converted together
+FRAGMENT = 4  # registers of a fragment of A
+WORD, VECTOR = 4, 16  # bytes
+PAIRS = UNIT_ROWS // 2  # of rows r and r + 8
+
+
+class _Chunk(NamedTuple):
+    """Steps of a k-tile: of a 64-row block and a unit along K, from ``step`` on. ``group``: of the
+    unit; ``begins`` and ``ends``: whether the chunk is the first and the last of it.
+    """
+
+    block: int
+    unit: int
+    step: int
+    group: int
+    begins: bool
+    ends: bool
+
+
+class _Numbers(NamedTuple):
+    """The scales and zero points of a group, for the thread's two rows."""
+
+    scales: list[Any]
+    zeros: list[Any]
+
+
+class MixedInputMainloop(WgmmaMainloop):
+    """The mainloop with prepared weights. ``begin`` precedes each ``run``."""
+
+    release_threads = WARP  # a warp arrives when it has read its part of the stage
+
+    def _describe(self, consumer: Any) -> None:
+        k, config = self.k, self.config
+        left, right = self.stages.left.operand, self.stages.right.operand
+        assert self.problem.weights is not None and isinstance(left, UnitsOperand)
+        self.weights, self.left = self.problem.weights, left
+        self.transposed = (int(right.major == "MN"),)
+        bits = right.descriptor_bits(config.tile[1])
+        self.right_descriptor = descriptor_start(self.stages.right.address) | bits
+        first = self.stages.left.address
+        if config.consumers > 1 and not config.pingpong:
+            first = first + consumer * (len(self.blocks) * left.row_block_bytes)
+        thread = k.tid.x & (WARPGROUP - 1)
+        self.words = first + thread * VECTOR
+        pair = (thread >> 5) * 8 + ((thread & 31) >> 2)
+        self.scales_at = first + pair * self._pair_bytes(self.weights.scale)
+        if self.weights.zeros != "none":
+            self.zeros_at = first + pair * self._pair_bytes(self.weights.zero_type)
+        self.recipe = fastest(self.weights.type, self.weights.operand)
+        self.steps = min(CHUNK_STEPS, self.weights.group // STEP_K)
+        self.chunks = self._chunks()
+        self.fragments = [k.array("b32", self.steps * FRAGMENT) for _ in range(2)]
+        self.ones = k.const("b32", int(encode(self.problem.a, 1.0)) * 0x10001)
+        self.empty = k.var("u32", 0)
+
+    @staticmethod
+    def _pair_bytes(type_: str) -> int:
+        return 2 * dtype(type_).bits // 8
+
+    def _chunks(self) -> list[_Chunk]:
+        """The chunks of a k-tile in order."""
+        group, steps = self.weights.group // STEP_K, self.steps
+        return [
+            _Chunk(block, unit, step, step // group, step % group == 0, (step + steps) % group == 0)
+            for block in self.blocks
+            for unit in range(self.config.tile[2] // UNIT_K)
+            for step in range(0, UNIT_K // STEP_K, steps)
+        ]
+
+    def _allocate(self) -> None:
+        n, array = self.config.tile[1], self.k.array
+        self.total = [list(array("f32", n // 2)) for _ in self.blocks]
+        self.part = list(array("f32", n // 2))
+        assert self.problem.weights is not None
+        self.sums = list(array("f32", n // 2)) if self.problem.weights.has_float_zeros else []
+
+    def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
+        """Go to a work tile."""
+        self.empty.set(self.k.select(tile.k_blocks == 0, 1, 0))
+
+    def run(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
+        """Multiply ``k_blocks`` k-blocks. The totals of a tile without k-blocks are 0, whatever the
+        scales are.
+        """
+        k = self.k
+        for total in chain(*self.total):
+            total.set(0.0)
+        self.stages.pipeline.consumer_wait(self.state)
+        first = self._load(0, self.state.stage, None)
+        carried = _Numbers(*([k.var(x) for x in registers] for registers in first))
+        for _ in k.range(1, k_blocks, unroll=False):
+            following = self._multiply(carried, last=False)
+            for variable, value in zip(chain(*carried), chain(*following), strict=True):
+                k.mov(value, into=variable)
+        self._multiply(carried, last=True)
+        self._arrive(next_k_blocks)
+        with k.if_(self.empty != 0):
+            for total in chain(*self.total):
+                total.set(0.0)
+        return self.total
+
+    def _multiply(self, numbers: _Numbers, last: bool) -> _Numbers:
+        """Multiply a k-block, whose first chunk is in registers; then that of the next k-block is,
+        unless this is the last one. ``numbers``: of the first group; returns those of the next.
+        """
+        k, state, right = self.k, self.state, self.stages.right.operand
+        k.mov(state.stage, into=self.previous)
+        x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
+        state.advance()
+        count = len(self.chunks)
+        for i, chunk in enumerate(self.chunks):
+            k.wgmma_fence()
+            self._issue(i, x)
+            k.wgmma_commit()
+            if not chunk.begins:
+                k.wgmma_wait(1)
+            following = numbers
+            if i + 1 < count:
+                following = self._load(i + 1, self.previous, numbers)
+            elif not last:
+                self.stages.pipeline.consumer_wait(state)
+                following = self._load(0, state.stage, None)
+            if chunk.ends:
+                k.wgmma_wait(0)
+                if i + 1 == count:
+                    self.release(self.previous, None)
+                self._promote(chunk.block, numbers)
+            numbers = following
+        return numbers
+
+    def _issue(self, index: int, x: Any) -> None:
+        """Issue the wgmmas of a chunk."""
+        chunk, fragments = self.chunks[index], self.fragments[index % 2]
+        right = self.stages.right.operand
+        opcode = self.opcode.format(self.config.tile[1])
+        for i in range(len(fragments) // FRAGMENT):
+            first_k = chunk.unit * UNIT_K + (chunk.step + i) * STEP_K
+            descriptor = x + (right.byte_offset(0, first_k) >> 4)
+            more = {"accumulate": i > 0 or not chunk.begins, "trans": self.transposed}
+            a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
+            self.k.wgmma(opcode, self.part, a, descriptor, **more)
+            if self.sums:
+                self.k.wgmma(opcode, self.sums, [self.ones] * FRAGMENT, descriptor, **more)
+
+    def _promote(self, block: int, numbers: _Numbers) -> None:
+        """Add a group's accumulators, scaled, to the total."""
+        k = self.k
+        for i, (total, part) in enumerate(zip(self.total[block], self.part, strict=True)):
+            k.mad(part, numbers.scales[i >> 1 & 1], total, into=total)
+        for i, (total, part) in enumerate(zip(self.total[block], self.sums, strict=False)):
+            k.mad(part, numbers.zeros[i >> 1 & 1], total, into=total)
+
+    def _load(self, index: int, stage: Any, numbers: _Numbers | None) -> _Numbers:
+        """Load a chunk of a stage and convert it to the fragments that the chunk before does not
+        use. ``numbers``: of the group before, which are also this chunk's unless it begins one.
+        """
+        chunk, first = self.chunks[index], stage * self.left.bytes
+        offset = chunk.block * self.left.row_block_bytes + chunk.unit * self.weights.unit_bytes
+        if chunk.begins or numbers is None:
+            numbers = self._numbers(chunk, first, offset)
+        points: list[Any] = []
+        if dtype(self.weights.type).kind != "float":
+            points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
+        pairs = (
+            pair
+            for word in self._words(chunk, first, offset)
+            for pair in self.recipe.emit(self.k, word, points)
+        )
+        for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
+            self.k.mov(self.k.view(pair, "b32"), into=variable)
+        return numbers
+
+    def _words(self, chunk: _Chunk, first: Any, offset: int) -> list[Any]:
+        """A chunk's words of the thread."""
+        per_step = self.weights.bits // WORD
+        begin, count = chunk.step * per_step, self.steps * per_step
+        width = min(count, VECTOR // WORD)
+        pointer = self.k.pointer("shared", "b32", self.words + first).aligned(VECTOR)
+        words: list[Any] = []
+        for word in range(begin, begin + count, width):
+            vector, rest = divmod(word, VECTOR // WORD)
+            at = offset + vector * WARPGROUP * VECTOR + rest * WORD
+            words += (pointer + at // WORD).load(width) if width > 1 else [pointer[at // WORD]]
+        return words
+
+    def _numbers(self, chunk: _Chunk, first: Any, offset: int) -> _Numbers:
+        """The scales and the zero points of a group, for the thread's rows r and r + 8."""
+        weights = self.weights
+        at = offset + weights.scale_offset + chunk.group * PAIRS * self._pair_bytes(weights.scale)
+        scales = self._floats(self.scales_at + first, at, weights.scale)
+        if weights.zeros == "none":
+            return _Numbers(scales, [])
+        at = offset + weights.zero_offset
+        at += chunk.group * PAIRS * self._pair_bytes(weights.zero_type)
+        if weights.has_float_zeros:
+            return _Numbers(scales, self._floats(self.zeros_at + first, at, weights.zero_type))
+        word = self._word(self.zeros_at + first, at)
+        pair = f"{weights.operand}x2"
+        both = [self.k.emit("prmt.b32", word, word, s, dtype="b32") for s in (0x1010, 0x3232)]
+        return _Numbers(scales, [self.k.view(point, pair) for point in both])
+
+    def _word(self, address: Any, offset: int) -> Any:
+        return self.k.pointer("shared", "b32", address)[offset // WORD]
+
+    def _floats(self, address: Any, offset: int, type_: str) -> list[Any]:
+        """Two neighbouring numbers as f32."""
+        k = self.k
+        if type_ == "f32":
+            pointer = k.pointer("shared", "f32", address).aligned(8) + offset // WORD
+            return list(pointer.load(2))
+        word = self._word(address, offset)
+        if type_ == "bf16":
+            return [(word << 16).view("f32"), (word & 0xFFFF0000).view("f32")]
+        return [half.to("f32") for half in k.unpack(k.view(word, "f16x2"))]

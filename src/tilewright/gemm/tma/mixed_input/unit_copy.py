@@ -1,0 +1,57 @@
+"""The producer's copies of prepared weights: a bulk copy for each row block of a k-tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....builder import Builder, Pointer
+from ....quantization.weight_format import UNIT_K, UNIT_ROWS
+from ...kernel_scalars import global_pointer
+from ..stage_operands import StageCopy, StageOperand
+from ..tile_scheduler import WorkTileInfo
+from ..tma_arguments import WeightParameters
+from ..tma_operand import UnitsOperand
+
+
+class UnitCopy(StageCopy):
+    """Bulk copies of the units of a tile. ``share``: which of the tile's row blocks this CTA loads,
+    ``multicast``: for whom.
+    """
+
+    def __init__(
+        self, k: Builder, stage: StageOperand, parameters: WeightParameters, *, share: Any,
+        multicast: Any,
+    ) -> None:  # fmt: skip
+        assert isinstance(stage.operand, UnitsOperand)
+        assert stage.operand.weights is not None
+        self.k, self.operand, self.address = k, stage.operand, stage.address
+        self.share, self.multicast = share, multicast
+        self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
+        self.row_blocks = (parameters.n + (UNIT_ROWS - 1)) // UNIT_ROWS
+        self.weights = global_pointer(k, parameters.weights)
+        self.own = stage.operand.extent // UNIT_ROWS // stage.operand.sharers
+
+    def begin(self, tile: WorkTileInfo) -> Any:
+        """The rows beyond the last row block repeat it: D does not depend on them."""
+        k = self.k
+        first = tile.row // UNIT_ROWS + self.share * self.own
+        self.sources = []
+        for i in range(self.own):
+            row_block = k.min(first + i, self.row_blocks - 1)
+            offset = (row_block * self.along).to("u64") * self.unit_bytes
+            self.sources.append(self.weights + offset)
+        return self.operand.bytes
+
+    def target(self, stage: Any) -> Any:
+        offset = self.share * (self.own * self.operand.row_block_bytes)
+        return self.address + stage * self.operand.bytes + offset
+
+    def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
+        """A work tile without k-blocks is out of bounds, and gets the last units."""
+        k, size = self.k, self.operand.row_block_bytes
+        last = self.along - self.operand.depth // UNIT_K
+        offset = k.min(first_k // UNIT_K, last).to("u64") * self.unit_bytes
+        for i, source in enumerate(self.sources):
+            there = k.pointer("shared", "b8", target) + i * size
+            from_ = (source + offset).aligned(16)
+            k.bulk_load(there, from_, size, barrier, multicast_mask=self.multicast)

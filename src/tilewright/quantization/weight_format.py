@@ -1,0 +1,105 @@
+"""``WeightFormat`` and ``PreparedWeights``: packed weights in the order in which kernels read them.
+
+Weights N×K are cut into units of 64 rows by 128 of K, the rows of a wgmma and the depth of a
+k-tile. A unit is contiguous, so one bulk copy brings it to shared memory: first the elements, then
+the scales and the zero points of its groups (``weight_units``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..dtypes import dtype
+
+UNIT_ROWS, UNIT_K = 64, 128
+UNITS_MULTIPLE = 2  # units along K, so that a k-tile may have two
+FLOAT_ZEROS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """What a kernel must know of prepared weights.
+
+    ``type``: of the elements; ``operand``: f16 or bf16, which they are converted to; ``group``:
+    elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16; ``zeros``: none,
+    integer (stored in ``operand``'s type), or the type of floats; ``zero``: an integer zero point
+    of all elements.
+    """
+
+    type: str
+    operand: str
+    group: int
+    scale: str
+    zeros: str = "none"
+    zero: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return dtype(self.type).bits
+
+    @property
+    def groups(self) -> int:
+        """Groups along the K of a unit."""
+        return UNIT_K // self.group
+
+    @property
+    def has_float_zeros(self) -> bool:
+        """Whether zero points are added after scaling."""
+        return self.zeros in FLOAT_ZEROS
+
+    @property
+    def zero_type(self) -> str:
+        """The type in which zero points are stored."""
+        return self.operand if self.zeros == "integer" else self.zeros
+
+    @property
+    def vectors(self) -> int:
+        """Accesses of 16 bytes in which a thread loads its elements of a unit."""
+        return self.bits // 2
+
+    @property
+    def scale_offset(self) -> int:
+        """Bytes of a unit's elements, which its scales follow."""
+        return UNIT_ROWS * UNIT_K * self.bits // 8
+
+    @property
+    def zero_offset(self) -> int:
+        """Bytes before the zero points."""
+        return self.scale_offset + self._numbers_bytes(self.scale)
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of a unit, a multiple of 16."""
+        zeros = 0 if self.zeros == "none" else self._numbers_bytes(self.zero_type)
+        return self.zero_offset + zeros
+
+    def _numbers_bytes(self, type_: str) -> int:
+        return self.groups * UNIT_ROWS * dtype(type_).bits // 8
+
+    def __str__(self) -> str:
+        zeros = "" if self.zeros == "none" else f", {self.zeros} zeros"
+        return f"{self.type} weights, {self.scale} scales per {self.group}{zeros}"
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedWeights:
+    """Weights in the order in which kernels read them, as B of a product.
+
+    ``units``: bytes (row blocks of 64, units along K · bytes of a unit), of any array library.
+    ``shape``: (K, N) of B. ``prepare_weights`` makes them from ``Packed`` weights.
+    """
+
+    units: Any
+    format: WeightFormat
+    shape: tuple[int, int]
+
+    def __repr__(self) -> str:
+        k, n = self.shape
+        return f"PreparedWeights({k}×{n}, {self.format}, for {self.format.operand})"
+
+
+def units_along(depth: int) -> int:
+    """Units along K: whole pairs of them."""
+    return max(1, -(-depth // (UNIT_K * UNITS_MULTIPLE))) * UNITS_MULTIPLE

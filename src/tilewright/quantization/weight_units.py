@@ -1,0 +1,135 @@
+"""Packed weights reordered once for kernel ``tma``.
+
+A thread loads its elements of a unit in accesses of 16 bytes, in the order of wgmma's fragments of
+A in registers. Scales and zero points are stored as pairs of rows r and r + 8, which belong to one
+thread.
+
+    thread (warp w, row r, quad q), step of 16 along K: elements (r, 2q), (r, 2q + 1), (r + 8, 2q)
+    and (r + 8, 2q + 1), then the same at 2q + 8; a word holds one step of 4-bit elements, half a
+    step of 8-bit elements; 16 bytes of all threads lie together
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from ..dtypes import dtype
+from ..errors import DtypeError, ProblemError
+from ..number_conversion import encode
+from .array_access import Array, codes, info, numbers
+from .conversions import fastest
+from .packed import Packed
+from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, units_along
+from .weight_types import element_values, weight_type
+
+STEP_K = 16  # of a wgmma
+MIN_GROUP = STEP_K
+OPERAND_TYPES = ("f16", "bf16")
+# A scale's own type, or one that holds it exactly.
+SCALE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "ue8m0": "bf16", "e4m3": "bf16"}
+
+
+def weight_format(packed: Packed, operand: str) -> WeightFormat:
+    """The format in which a kernel reads these weights, for products with ``operand``.
+
+    Raises DtypeError for types, ProblemError for groups and shapes that no kernel multiplies.
+    """
+    if operand not in OPERAND_TYPES:
+        allowed = " or ".join(OPERAND_TYPES)
+        raise DtypeError(f"a must be {allowed} for packed weights, got {operand}")
+    if packed.ndim != 2:
+        raise ProblemError(f"packed weights must be one matrix, got shape {packed.shape}")
+    scale = SCALE_TYPES[info("scales", packed.scales).dtype]
+    zeros, zero = packed.zero_kind, 0
+    if isinstance(packed.zeros, int):
+        zeros, zero = "none", packed.zeros
+    elif zeros == "float":
+        zeros = info("zeros", packed.zeros).dtype
+    made = WeightFormat(packed.type, operand, unit_group(packed), scale, zeros, zero)
+    fastest(packed.type, operand)  # raises DtypeError where no recipe converts these elements
+    return made
+
+
+def unit_group(packed: Packed) -> int:
+    """Elements along K that share a scale in a unit: the group, or what divides it and 128."""
+    group, depth = packed.group, packed.shape[-2 if packed.transposed else -1]
+    assert group is not None
+    if group == depth:
+        return UNIT_K
+    found = gcd(group, UNIT_K)
+    if found < MIN_GROUP:
+        raise ProblemError(
+            f"group must be a multiple of {MIN_GROUP} or K for a product, got {group}",
+            hint="packed.dequantize() is the matrix in f32",
+        )
+    return found
+
+
+def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
+    """The weights, on the CPU, for products with A of type ``operand``, f16 or bf16.
+
+    Without ``order``, which is A's, and ``global_scale``. Raises what ``weight_format`` raises.
+    """
+    form = weight_format(packed, operand)
+    stored = packed.T if packed.transposed else packed
+    rows, depth = stored.shape
+    blocks, along = -(-rows // UNIT_ROWS), units_along(depth)
+    units = np.zeros((blocks, along, form.unit_bytes), np.uint8)
+    elements = stored.element_codes()
+    for block in range(blocks):
+        part = elements[block * UNIT_ROWS : (block + 1) * UNIT_ROWS]
+        units[block, :, : form.scale_offset] = _element_bytes(form, _padded(part, along * UNIT_K))
+    for name, type_, begin in (
+        ("scales", form.scale, form.scale_offset),
+        ("zeros", form.zero_type, form.zero_offset),
+    ):
+        if name == "scales" or form.zeros != "none":
+            part = _row_pairs(form, _per_unit_group(form, stored, name, type_), blocks)
+            units[:, :, begin : begin + part.shape[-1]] = part
+    return PreparedWeights(units.reshape(blocks, -1), form, (depth, rows))
+
+
+def _padded(matrix: Array, columns: int) -> Array:
+    """64 rows and ``columns``, with zeros."""
+    result = np.zeros((UNIT_ROWS, columns), matrix.dtype)
+    result[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return result
+
+
+def _element_bytes(form: WeightFormat, elements: Array) -> Array:
+    """Codes (64, K) as bytes (units, bytes of a unit's elements)."""
+    t = weight_type(form.type)
+    if dtype(t.format).kind != "float":
+        elements = element_values(t, elements).astype(np.int64)
+    # warp, half, row of 8, unit, step, half of the step, quad, pair
+    split = elements.reshape(4, 2, 8, -1, UNIT_K // STEP_K, 2, 4, 2)
+    ordered = split.transpose(3, 0, 2, 6, 4, 5, 1, 7)
+    words = fastest(form.type, form.operand).pack(ordered.reshape(ordered.shape[0], 128, -1))
+    vectors = words.reshape(len(words), 128, form.vectors, 4).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(vectors).view(np.uint8).reshape(len(words), -1)
+
+
+def _per_unit_group(form: WeightFormat, stored: Packed, name: str, type_: str) -> Array:
+    """The bits of the scales or zero points, one for each row and group of a unit."""
+    array = getattr(stored, name)
+    bits = codes(name, array)
+    if info(name, array).dtype != type_:
+        bits = np.asarray(encode(type_, numbers(name, array)))
+    rows, depth = stored.shape
+    first = np.arange(0, depth, form.group)
+    result = np.zeros((rows, units_along(depth) * form.groups), f"u{dtype(type_).bits // 8}")
+    assert stored.group is not None
+    result[:, : len(first)] = bits[:, first // stored.group]
+    return result
+
+
+def _row_pairs(form: WeightFormat, bits: Array, blocks: int) -> Array:
+    """Numbers (N, groups) as bytes (row blocks, units, …): by group, then pairs of rows."""
+    padded = np.zeros((blocks * UNIT_ROWS, bits.shape[1]), bits.dtype)
+    padded[: len(bits)] = bits
+    # row block, warp, half, row of 8, unit, group
+    split = padded.reshape(blocks, 4, 2, 8, -1, form.groups)
+    ordered = np.ascontiguousarray(split.transpose(0, 4, 5, 1, 3, 2))
+    return ordered.view(np.uint8).reshape(blocks, ordered.shape[1], -1)

@@ -1,0 +1,97 @@
+"""Packed weights as B of a call: prepared once, and kept with them.
+
+The weights are reordered on the host, and their units uploaded to where the weights are. A
+permutation of K (``order``) is A's: its columns are gathered before the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....dtypes import dtype
+from ....errors import DeviceError, ProblemError
+from ....quantization.packed import Packed
+from ....quantization.weight_format import PreparedWeights
+from ....quantization.weight_units import prepare_weights
+from ...arrays import array_view
+from ...devices.device import device
+
+
+class WeightOperands(NamedTuple):
+    """The operands of a product with packed weights. ``factor``: the global scale, or None."""
+
+    a: Any
+    b: PreparedWeights
+    factor: Any
+
+
+def weight_operands(a: Any, b: Any) -> WeightOperands:
+    """A, with its columns in the order of the weights, and B prepared for A's type.
+
+    ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones. Raises DtypeError and
+    ProblemError for weights that no kernel multiplies.
+    """
+    if isinstance(b, PreparedWeights):
+        return WeightOperands(a, b, None)
+    given = array_view.view(a)
+    if not b.transposed:
+        hint = "b.T, or linear(x, b)"
+        raise ProblemError(f"b must be packed weights K×N, got {b}, which is N×K", hint=hint)
+    k = b.shape[-2]
+    if len(given.shape) != 2 or given.shape[-1] != k:
+        shape = "×".join(map(str, given.shape))
+        raise ProblemError(f"a must be a matrix with K = {k} columns, got shape {shape}")
+    where = array_view.view(b.data).device
+    if given.device != where:
+        raise DeviceError(f"b must be on {given.device}, where a is, got weights on {where}")
+    prepared = b.prepared.get(given.dtype)
+    if prepared is None:
+        prepared = b.prepared[given.dtype] = prepare(b, given.dtype)
+    if b.order is not None:
+        a = a[:, b.order]
+    return WeightOperands(a, prepared, b.global_scale)
+
+
+def prepare(weights: Packed, operand: str) -> PreparedWeights:
+    """The weights in the order in which kernels multiply them by A of type ``operand``.
+
+    ``weights``: N×K or, transposed, K×N, where they are. Raises what ``matmul`` raises for weights
+    that no kernel multiplies. Act-order and the global scale stay with ``weights``.
+    """
+    data = array_view.view(weights.data)
+    if data.device == "cpu":
+        return prepare_weights(weights, operand)
+    made = prepare_weights(_on_host(weights), operand)
+    units = array_view.empty_like_kind(weights.data, made.units.shape, "u8")
+    device(data.device).upload(array_view.view(units).address, made.units, made.units.shape[1])
+    return PreparedWeights(units, made.format, made.shape)
+
+
+def _on_host(weights: Packed) -> Packed:
+    """The weights as NumPy arrays."""
+    arrays: dict[str, Any] = {"type": weights.type, "group": weights.group}
+    arrays["transposed"] = weights.transposed
+    if isinstance(weights.zeros, int):
+        arrays["zero"] = weights.zeros
+    for name in ("data", "scales", "zeros"):
+        array = getattr(weights, name)
+        if hasattr(array, "shape"):
+            arrays[name] = _downloaded(array)
+            arrays[f"{name}_type"] = array_view.view(array).dtype
+    return Packed.from_arrays(arrays)
+
+
+def _downloaded(array: Any) -> Any:
+    """The bits of an array on a GPU."""
+    view = array_view.view(array)
+    rows, columns = view.shape
+    on = device(view.device)
+    on.wait(array_view.stream_of(array))
+    if view.strides[1] != 1:
+        what = "arrays of packed weights must have contiguous rows"
+        raise ProblemError(f"{what}, got strides {view.strides}")
+    bits = np.empty((rows, columns), f"u{max(1, dtype(view.dtype).bits // 8)}")
+    on.download(bits, view.address, view.strides[0])
+    return bits

@@ -1,0 +1,94 @@
+"""``matmul`` of f16 and bf16 matrices by packed weights, against f64 of the dequantized weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from rows import every_row
+from tilewright.errors import TilewrightError
+from tilewright.quantization.weight_units import prepare_weights
+
+SEED = np.random.default_rng
+# (type, group, zero points), A's type, (M, N, K), configuration
+CASES = (
+    (("u4", 128, "integer"), "bf16", (16, 200, 512), "tma:64x16x128:1:3/1x1~"),
+    (("s4", 64, None), "f16", (5, 128, 384), "tma:64x8x256:1:2/1x1~"),
+    (("u4", 32, "float"), "f16", (40, 130, 256), "tma:128x40x128:2:3/1x1~"),
+    (("u4", 128, None), "bf16", (16, 128, 1024), "tma:64x16x128:1:3/1x1*2~"),
+    (("s8", None, None), "bf16", (70, 256, 192), "tma:256x96x128:2:2/1x1~"),
+    (("u8", 128, "integer"), "bf16", (130, 192, 384), "tma:64x64x128:2p:3/1x1~"),
+    (("e4m3", 128, None), "f16", (24, 130, 256), "tma:64x32x128:1:3/2x1~"),
+    (("mxfp4", 32, None), "bf16", (16, 128, 384), "tma:128x16x128:2:3/1x2~"),
+    (("nvfp4", 16, None), "bf16", (9, 100, 256), "tma:64x16x256:1:2/1x1~"),
+)
+
+
+def quantized(rng: np.random.Generator, n: int, k: int, form: tuple[Any, ...]) -> Any:
+    w = rng.standard_normal((n, k)).astype(np.float32)
+    return tilewright.quantize_weight(w, *form)
+
+
+def operand(rng: np.random.Generator, m: int, k: int, type_: str) -> Any:
+    x = rng.standard_normal((m, k)).astype(np.float32)
+    return x.astype(np.float16 if type_ == "f16" else ml_dtypes.bfloat16)
+
+
+@every_row("form, type_, size, config", CASES, ids=str)
+def test_products_are_right(form: Any, type_: str, size: tuple[int, ...], config: str) -> None:
+    rng, (m, n, k) = SEED(sum(size)), size
+    packed, x = quantized(rng, n, k, form), operand(rng, m, k, type_)
+    d = tilewright.matmul(x, packed.T, out_dtype="f32", device="vm", config=config)
+    exact = x.astype(np.float64) @ packed.dequantize().T.astype(np.float64)
+    assert np.abs(d - exact).max() < 1e-6 * np.abs(exact).max() + 1e-5
+
+
+def test_act_order_and_a_fused_layer() -> None:
+    rng = SEED(1)
+    packed, x = quantized(rng, 64, 256, ("u4", 128, "integer")), operand(rng, 8, 256, "f16")
+    order = rng.permutation(256).astype(np.int32)
+    ordered = tilewright.Packed(packed.data, packed.scales, "u4", 128, packed.zeros, order)
+    bias = rng.standard_normal(64).astype(np.float32)
+    y = tilewright.linear(x, ordered, bias, activation="relu", device="vm")
+    exact = x.astype(np.float64) @ ordered.dequantize().T.astype(np.float64) + bias
+    assert y.dtype == np.float16 and np.abs(y - np.maximum(exact, 0)).max() < 0.05
+
+
+def test_weights_are_reordered_once_and_nothing_is_lost() -> None:
+    packed = quantized(SEED(2), 96, 384, ("u4", 128, "integer"))
+    x = operand(SEED(3), 4, 384, "f16")
+    first = tilewright.linear(x, packed, device="vm")
+    prepared = packed.prepared["f16"]
+    assert packed.T.prepared["f16"] is prepared
+    assert np.array_equal(first, tilewright.matmul(x, prepared, device="vm"))
+    per_unit = 64 * 128 // 2 + 64 * 4 + 64 * 2
+    assert prepared.units.shape == (2, 4 * per_unit)
+    nibbles = np.unpackbits(prepared.units.reshape(-1, per_unit)[:, :4096]).reshape(-1, 4)
+    assert nibbles.sum() == np.unpackbits(packed.data).sum()
+
+
+def test_what_has_no_kernel_is_an_error() -> None:
+    rng = SEED(4)
+    packed, x = quantized(rng, 64, 96, ("u4", 8, None)), operand(rng, 4, 96, "f16")
+    for a, b, message in (
+        (x, packed.T, "group must be a multiple of 16 or K"),
+        (x.astype(np.float32), packed.T, "a must be f16 or bf16 for packed weights, got f32"),
+        (x, packed, "b must be packed weights K×N"),
+        (x[:, :64], packed.T, "a must be a matrix with K = 96 columns"),
+        (packed, x.T, "packed weights must be the only b"),
+    ):
+        with pytest.raises(TilewrightError, match=message):
+            tilewright.matmul(a, b, device="vm")
+    whole = quantized(rng, 64, 96, ("u4", None, None))
+    for config, message in (
+        ("tma:64x16x128:1:3", "require a swapped product"),
+        ("tma:64x16x64:1:3~", "tile_k must be 128 or 256"),
+        ("128x128x32:2x2:4", "require a configuration of tma"),
+    ):
+        with pytest.raises(TilewrightError, match=message):
+            tilewright.matmul(x, whole.T, device="vm", config=config)
+    assert prepare_weights(whole, "f16").shape == (96, 64)
