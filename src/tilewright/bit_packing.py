@@ -26,6 +26,10 @@ def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) 
         raise DtypeError(f"{count} values of {t.name} do not fill words of {size} bits")
     if t.bits in (8, 16, 32, 64):
         return np.ascontiguousarray(codes.astype(t.storage)).view(word_type)
+    if t.bits == 4:
+        nibbles = codes.astype(np.uint8)
+        both = nibbles[..., ::2] & 15 | nibbles[..., 1::2] << 4
+        return np.ascontiguousarray(both).view(word_type)
     single = codes[..., None].astype(np.uint8) >> np.arange(t.bits, dtype=np.uint8) & 1
     flat = single.reshape(*codes.shape[:-1], count * t.bits)
     return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(word_type)
@@ -48,6 +52,11 @@ def unpack(t: str | DType, words: npt.ArrayLike) -> Array:
         raise DtypeError(f"{total} bits are not a whole number of {t.name} values")
     if t.bits in (8, 16, 32, 64):
         return words.view(t.storage)
+    if t.bits == 4:
+        both = words.view(np.uint8)
+        result = np.empty((*both.shape, 2), np.uint8)
+        result[..., 0], result[..., 1] = both & 15, both >> 4
+        return result.reshape(*words.shape[:-1], -1)
     single = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
     split = single.reshape(*words.shape[:-1], total // t.bits, t.bits)
     return np.asarray((split << np.arange(t.bits, dtype=np.uint8)).sum(-1, dtype=np.uint8))

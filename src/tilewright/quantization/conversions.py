@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..builder import Builder, Reg, trace
-from ..builder.operations.unpack_integers import pack_integers
+from ..builder.operations.unpack_integers import pack_codes, pack_integers
 from ..dtypes import dtype
 from ..errors import DtypeError
 from ..ptx import tree
@@ -69,6 +69,12 @@ class ElementConversion:
             width = f"u{dtype(self.source).bits}"
             return pack_integers(values, width, interleaved=self.interleaved)
         return pack_integers(values, self.source, interleaved=self.interleaved, biased=self.biased)
+
+    def pack_codes(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+        """``pack`` of elements' codes, also of integers."""
+        floats = dtype(self.source).kind == "float"
+        source = f"u{dtype(self.source).bits}" if floats else self.source
+        return pack_codes(codes, source, interleaved=self.interleaved, biased=self.biased)
 
     def opcodes(self) -> tuple[str, ...]:
         """The PTX instructions for a word, without moves."""

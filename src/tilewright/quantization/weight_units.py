@@ -22,7 +22,6 @@ from .array_access import Array, codes, info, numbers
 from .conversions import fastest
 from .packed import Packed
 from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, units_along
-from .weight_types import element_values, weight_type
 
 STEP_K = 16  # of a wgmma
 MIN_GROUP = STEP_K
@@ -100,13 +99,10 @@ def _padded(matrix: Array, columns: int) -> Array:
 
 def _element_bytes(form: WeightFormat, elements: Array) -> Array:
     """Codes (64, K) as bytes (units, bytes of a unit's elements)."""
-    t = weight_type(form.type)
-    if dtype(t.format).kind != "float":
-        elements = element_values(t, elements).astype(np.int64)
     # warp, half, row of 8, unit, step, half of the step, quad, pair
     split = elements.reshape(4, 2, 8, -1, UNIT_K // STEP_K, 2, 4, 2)
     ordered = split.transpose(3, 0, 2, 6, 4, 5, 1, 7)
-    words = fastest(form.type, form.operand).pack(ordered.reshape(ordered.shape[0], 128, -1))
+    words = fastest(form.type, form.operand).pack_codes(ordered.reshape(ordered.shape[0], 128, -1))
     vectors = words.reshape(len(words), 128, form.vectors, 4).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(vectors).view(np.uint8).reshape(len(words), -1)
 

@@ -48,10 +48,17 @@ def pack_integers(
 
     Values out of the type's range wrap. Raises DtypeError if n elements do not fill whole words.
     """
-    t, codes = dtype(source), np.asarray(values)
+    codes = encode(dtype(f"u{dtype(source).bits}"), np.asarray(values).astype(np.int64))
+    return pack_codes(np.asarray(codes), source, interleaved=interleaved, biased=biased)
+
+
+def pack_codes(
+    codes: npt.NDArray[Any], source: str, *, interleaved: bool = False, biased: bool = False
+) -> npt.NDArray[np.uint32]:
+    """Codes (…, n), two's complement of signed types, as ``pack_integers`` packs their integers."""
+    t = dtype(source)
     if biased and t.kind == "int":
-        codes = codes + (1 << (t.bits - 1))
-    codes = np.asarray(encode(dtype(f"u{t.bits}"), codes.astype(np.int64)))
+        codes = codes ^ codes.dtype.type(1 << (t.bits - 1))
     order = interleaved_order(t)
     if interleaved and codes.shape[-1] % len(order) == 0:
         codes = codes.reshape(*codes.shape[:-1], -1, len(order))[..., order].reshape(codes.shape)

@@ -36,7 +36,7 @@ class WgmmaMainloop:
     warpgroups' mainloops. ``state``: the consumer's position in the pipeline.
     """
 
-    release_threads = WARPGROUP  # one of so many arrives to release a stage
+    release_threads = WARPGROUP  # of these one arrives to release a stage
 
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, stages: SharedStages,

@@ -1,0 +1,170 @@
+"""Compare products with packed weights with our f16 product, torch, and a copy of the weights.
+
+    python benchmarks/mixed_input.py
+    python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s8:128 --type f16
+    python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
+
+A line of the table has median times in µs of CUDA-graph replays, interleaved, with operands that
+rotate past the L2: packed weights N×K (f16 scales for groups), our product and torch's of f16 or
+bf16 weights, torch's ``_weight_int4pack_mm`` for 4 bits, and a copy of half the bytes of the
+weights, which reads and writes as many bytes as the product must read. A peer that fails is left
+out. Needs an NVIDIA GPU of sm_90a and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from compare.peers import bursts, graph, machine, rough_seconds, sustained
+from compare.stats import QUICK, calls
+
+import tilewright
+from tilewright.quantization.weight_format import (
+    UNIT_ROWS,
+    PreparedWeights,
+    WeightFormat,
+    units_along,
+)
+
+Work = Callable[[int], object]
+TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def random_weights(form: WeightFormat, n: int, k: int) -> PreparedWeights:
+    """Weights of random elements, with scales of 1/64 and zero points of 8."""
+    blocks, along = n // UNIT_ROWS, units_along(k)
+    units = torch.randint(
+        0, 256, (blocks, along, form.unit_bytes), dtype=torch.uint8, device="cuda"
+    )
+    scales = units[:, :, form.scale_offset : form.zero_offset]
+    wide = torch.full((scales.shape[2] // 2,), 1 / 64, dtype=TYPES[form.scale], device="cuda")
+    scales.copy_(wide.view(torch.uint8).expand(scales.shape))
+    zeros = units[:, :, form.zero_offset :]
+    if zeros.shape[2]:
+        eight = torch.full((zeros.shape[2] // 2,), 8, dtype=TYPES[form.operand], device="cuda")
+        zeros.copy_(eight.view(torch.uint8).expand(zeros.shape))
+    return PreparedWeights(units.reshape(blocks, -1), form, (k, n))
+
+
+class MixedCase:
+    """The operands of a line, enough sets of them to fill three L2 caches."""
+
+    def __init__(self, form: WeightFormat, m: int, n: int, k: int) -> None:
+        torch.manual_seed(0)
+        room = 3 * torch.cuda.get_device_properties(0).L2_cache_size
+        weights = random_weights(form, n, k)
+        size = weights.units.numel() + 2 * m * (n + k)
+        type_ = TYPES[form.operand]
+        self.x, self.d, self.weights = [], [], []
+        for _ in range(room // size + 1):
+            self.x.append(torch.randn((m, k), device="cuda").to(type_))
+            self.d.append(torch.empty((m, n), device="cuda", dtype=type_))
+            units = weights.units.clone()
+            self.weights.append(PreparedWeights(units, form, (k, n)))
+        self.plain = [
+            torch.randn((n, k), device="cuda").to(type_).t()
+            for _ in range(min(len(self.x), room // (2 * n * k) + 1))
+        ]
+        half = weights.units.numel() // 2
+        self.copies = [(w.units.view(-1)[:half], w.units.view(-1)[-half:]) for w in self.weights]
+
+    def work(self, config: str | None) -> Work:
+        """Our product with packed weights."""
+
+        def run(i: int) -> Any:
+            i %= len(self.x)
+            return tilewright.matmul(self.x[i], self.weights[i], out=self.d[i], config=config)
+
+        return run
+
+    def unpacked(self, i: int) -> Any:
+        j = i % len(self.x)
+        return tilewright.matmul(self.x[j], self.plain[i % len(self.plain)], out=self.d[j])
+
+    def by_torch(self, i: int) -> Any:
+        j = i % len(self.x)
+        return torch.mm(self.x[j], self.plain[i % len(self.plain)], out=self.d[j])
+
+    def copy(self, i: int) -> Any:
+        source, target = self.copies[i % len(self.copies)]
+        return target.copy_(source)
+
+
+def torch_int4(case: MixedCase, n: int, k: int) -> Work:
+    """torch's product with 4-bit weights (tinygemm), which takes bf16 only."""
+    sets = []
+    for _ in case.weights:
+        q = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device="cuda")
+        packed = torch.ops.aten._convert_weight_to_int4pack(q, 8)
+        sets.append((packed, torch.rand((k // 128, n, 2), device="cuda").bfloat16()))
+
+    def run(i: int) -> Any:
+        packed, scales = sets[i % len(sets)]
+        x = case.x[i % len(case.x)].bfloat16()
+        return torch.ops.aten._weight_int4pack_mm(x, packed, 128, scales)
+
+    return run
+
+
+def times(works: dict[str, Work], sets: int) -> dict[str, float | str]:
+    """Median seconds of each, or why it fails."""
+    found: dict[str, float | str] = {}
+    running = {}
+    for name, work in works.items():
+        try:
+            work(0)
+            torch.cuda.synchronize()
+            running[name] = work
+        except Exception as error:
+            found[name] = str(error).partition("\n")[0][:70]
+    count = max(calls(rough_seconds(next(iter(running.values()))), QUICK.replay), sets)
+    graphs = [graph(work, count) for work in running.values()]
+    bursts(graphs, 1, pause=0.0)
+    measured = sustained(graphs, QUICK.pairs, QUICK.warm_up)
+    for name, seconds in zip(running, measured, strict=True):
+        found[name] = statistics.median(seconds) / count
+    return found
+
+
+def report(form: WeightFormat, m: int, n: int, k: int, configs: list[str], *, peers: bool) -> None:
+    """Print the lines of a product."""
+    case = MixedCase(form, m, n, k)
+    works: dict[str, Work] = {config: case.work(config) for config in configs}
+    works |= {} if configs else {"packed": case.work(None)}
+    if peers:
+        works |= {"unpacked": case.unpacked, "torch": case.by_torch, "copy": case.copy}
+        if form.type == "u4" and form.operand == "bf16":
+            works["int4pack_mm"] = torch_int4(case, n, k)
+    print(f"{m}×{n}×{k} {form} {form.operand}")
+    for name, value in times(works, len(case.x)).items():
+        shown = value if isinstance(value, str) else f"{1e6 * value:.2f}"
+        print(f"    {shown:>8}  {name}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--m", default="1,16,32,64,128,256,4096", help="numbers of tokens")
+    parser.add_argument("--nk", default="8192x8192", help="N and K of the weights")
+    parser.add_argument("--weights", default="u4:128", help="type:group, separated by commas")
+    parser.add_argument("--zeros", default="none", help="none, integer, f16")
+    parser.add_argument("--type", default="bf16", help="of A: f16 or bf16")
+    parser.add_argument("--configs", default="", help="configurations, separated by spaces")
+    parser.add_argument("--no-peers", action="store_true")
+    given = parser.parse_args()
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    n, k = map(int, given.nk.split("x"))
+    for weights in given.weights.split(","):
+        type_, group = weights.split(":")
+        form = WeightFormat(type_, given.type, int(group), "f16", given.zeros)
+        for m in map(int, given.m.split(",")):
+            report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
