@@ -57,6 +57,7 @@ from .tma_arguments import (
 )
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks

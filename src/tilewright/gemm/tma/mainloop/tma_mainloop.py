@@ -59,7 +59,7 @@ class WgmmaMainloop:
         """Where this warpgroup's operands are in a stage."""
         problem, config, stages = self.problem, self.config, self.stages
         left, right = stages.left.operand, stages.right.operand
-        self.transposed = (int(left.major == "MN"), int(right.major == "MN"))
+        self.transposed: tuple[int, ...] = (int(left.major == "MN"), int(right.major == "MN"))
         left_bits, right_bits = (
             left.descriptor_bits(WGMMA_ROWS),
             right.descriptor_bits(config.tile[1]),

@@ -166,7 +166,10 @@ class MixedInputMainloop(WgmmaMainloop):
         for i in range(len(fragments) // FRAGMENT):
             first_k = chunk.unit * UNIT_K + (chunk.step + i) * STEP_K
             descriptor = x + (right.byte_offset(0, first_k) >> 4)
-            more = {"accumulate": i > 0 or not chunk.begins, "trans": self.transposed}
+            more: dict[str, Any] = {
+                "accumulate": i > 0 or not chunk.begins,
+                "trans": self.transposed,
+            }
             a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
             self.k.wgmma(opcode, self.part, a, descriptor, **more)
             if self.sums:
