@@ -42,6 +42,7 @@ PACKED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "u4": (("s4", "u4"), ("s32",)),
     "b1": (("b1",), ("s32",)),
 }
+SPARSE_TYPES = ("f16", "bf16", "tf32", *FP8, "s8", "u8")
 EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
@@ -82,7 +83,8 @@ class Problem:
     α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
     makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
     have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
-    Raises DtypeError, ProblemError.
+    ``sparse``: ``a`` or ``b`` is 2:4 sparse (tf32: 1:2) along K, and stored without half of its
+    elements, K-major. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -104,6 +106,7 @@ class Problem:
     pair: bool = False
     scaling: BlockScaling | None = None
     weights: WeightFormat | None = None
+    sparse: str = ""
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -141,6 +144,7 @@ class Problem:
         self._check_packed()
         self._check_scaling()
         self._check_weights()
+        self._check_sparse()
         self._check_alignments()
 
     def _check_packed(self) -> None:
@@ -168,6 +172,22 @@ class Problem:
             raise DtypeError(f"weights for {self.weights.operand} exclude A of {self.a}")
         if self.b_major != "k" or self.pair or self.batched:
             raise ProblemError("prepared weights must be one K-major matrix B, not batched")
+
+    def _check_sparse(self) -> None:
+        if self.sparse not in ("", "a", "b"):
+            raise ProblemError(f"sparse must be a, b or empty, got {self.sparse!r:.60}")
+        if not self.sparse:
+            return
+        if self.a not in SPARSE_TYPES:
+            allowed = ", ".join(SPARSE_TYPES)
+            raise DtypeError(f"a sparse matrix must be of {allowed}, got {self.a}")
+        excluded = {
+            "a pair of matrices B": self.pair, "block scales": self.scaling is not None,
+            "prepared weights": self.weights is not None,
+        }  # fmt: skip
+        for what, given in excluded.items():
+            if given:
+                raise ProblemError(f"a sparse matrix excludes {what}")
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -232,6 +252,9 @@ class Problem:
     def bytes(self) -> int:
         """The least memory traffic: each input read once, each result written once."""
         inputs = (self.m * self.input.bits + self.n * self.b_bits) * self.k
+        if self.sparse:  # half of the elements, and metadata of 4 bits for each chunk
+            rows, chunk = self.m if self.sparse == "a" else self.n, 2 if self.a == "tf32" else 4
+            inputs += rows * self.k * 4 // chunk - rows * self.k * self.input.bits // 2
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
         more = (
             self.epilogue.operand_bits(self.m, self.d_columns, self.batch) if self.epilogue else 0
@@ -255,5 +278,6 @@ class Problem:
         fast = " (fast accumulation)" if self.fast else ""
         scaling = f", {self.scaling}" if self.scaling else ""
         scaling += f", {self.weights}" if self.weights else ""
+        scaling += f", sparse {self.sparse.upper()}" if self.sparse else ""
         product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
         return f"{product} → {self.d}{c}{fast}{scaling}"

@@ -25,12 +25,14 @@ class WgmmaOperations:
         accumulate: Any = True,
         signs: tuple[int, int] = (1, 1),
         trans: tuple[int, ...] | None = None,
+        metadata: tuple[Any, int] | None = None,
     ) -> None:
         """D = A B, or A B + D where ``accumulate``, asynchronously, by the four warps of
         a warpgroup.
 
         ``d`` are variables; ``a`` a descriptor (u64) or fragments, ``b`` a descriptor. ``trans``
-        says which operands in shared memory are MN-major (16-bit types only).
+        says which operands in shared memory are MN-major (16-bit types only). ``metadata``: the
+        register of sparse A's metadata, and the selector.
         """
         opcode = instruction if isinstance(instruction, str) else instruction.opcode
         of_half = opcode.rsplit(".", 1)[-1] in ("f16", "bf16")
@@ -40,9 +42,8 @@ class WgmmaOperations:
         if "s32" in opcode.split("."):
             immediates = ()
         scale_d = accumulate if isinstance(accumulate, Reg) else int(bool(accumulate))
-        self._emitter.emit(
-            opcode, a if shared else tuple(a), b, scale_d, *immediates, into=tuple(d)
-        )
+        left = a if shared else tuple(a)
+        self._emitter.emit(opcode, left, b, *(metadata or ()), scale_d, *immediates, into=tuple(d))
 
     def wgmma_fence(self) -> None:
         """Order prior register accesses before the wgmma instructions that follow."""

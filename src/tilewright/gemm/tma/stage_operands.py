@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...builder import Builder, PipelineTmaAsync, Pointer, Reg
 from .tile_scheduler import WorkTileInfo
 from .tma_operand import TmaOperand
+
+if TYPE_CHECKING:
+    from .sparse.metadata_stages import MetadataStages
 
 OperandMaps = tuple[Pointer, Pointer]  # of full tiles, of the last tile
 
@@ -33,6 +36,7 @@ class SharedStages:
     left: StageOperand
     right: StageOperand
     pipeline: PipelineTmaAsync
+    metadata: MetadataStages | None = None  # of a sparse left operand
 
 
 class StageCopy(ABC):
@@ -78,6 +82,13 @@ class TmaCopy(StageCopy):
     def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
         at = self.row, first_k, self.batch
         self.operand.load(self.k, target, self.map, at, barrier, self.share, self.multicast)
+
+
+class SparseCopy(TmaCopy):
+    """Tensor copies of a sparse operand, of which half of K is stored."""
+
+    def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
+        super().issue(target, first_k >> 1, barrier)
 
 
 class PairCopy(TmaCopy):

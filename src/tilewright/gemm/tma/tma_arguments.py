@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...builder import Pointer, Reg
+from ...mma.metadata_blocks import block_grid
 from ...quantization.weight_format import units_along
 from ...target import DeviceSpec
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
-from ..kernel_launch import PAIR_ADDRESS, KernelArguments, MatrixStrides
+from ..kernel_launch import METADATA_ADDRESS, PAIR_ADDRESS, KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
 from ..workspace import d_tile, regions, regions_offset
@@ -83,6 +84,15 @@ class WeightParameters(TmaParameters):
     units_along: Reg = parameter("u32")
 
 
+@dataclass(frozen=True)
+class SparseParameters(TmaParameters):
+    """With the metadata of a sparse matrix, and its blocks along M (or N) and along K."""
+
+    metadata: Reg = parameter("u64", address=METADATA_ADDRESS)
+    metadata_rows: Reg = parameter("u32")
+    metadata_columns: Reg = parameter("u32")
+
+
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
@@ -90,6 +100,8 @@ def tma_parameters(problem: Problem) -> type[TmaParameters]:
         base = ScaledParameters
     if problem.weights is not None:
         base = WeightParameters
+    if problem.sparse:
+        base = SparseParameters
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
@@ -122,7 +134,7 @@ def kernel_arguments(
             values[f"map_{name}"] = tile.map(matrix).encode()
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
-    values |= _scale_values(problem, strides)
+    values |= _scale_values(problem, strides) | _metadata_values(problem)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
     values |= _operand_maps(problem, config, strides)
     values |= reduction_values(regions(problem, config), regions_offset(problem, config, device))
@@ -162,6 +174,15 @@ def _scale_values(problem: Problem, strides: Mapping[str, MatrixStrides]) -> dic
     return values
 
 
+def _metadata_values(problem: Problem) -> dict[str, object]:
+    """The number of blocks of metadata of a sparse matrix."""
+    if not problem.sparse:
+        return {}
+    rows = problem.m if problem.sparse == "a" else problem.n
+    down, across = block_grid(problem.a, rows, problem.k)
+    return {"metadata_rows": down, "metadata_columns": across}
+
+
 def _output_maps(
     problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides]
 ) -> dict[str, bytes]:
@@ -187,6 +208,8 @@ def _more_outputs(problem: Problem, config: TmaConfig) -> list[tuple[str, Epilog
 
 def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> GlobalMatrix:
     m, n, k = problem.m, problem.d_columns, max(problem.k, 1)
+    if name == problem.sparse:
+        k = max(problem.k // 2, 1)
     count, length = {
         "a": (m, k) if problem.a_major == "k" else (k, m),
         "b": (n, k) if problem.b_major == "k" else (k, n),

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import ConfigError, TargetError
 from ...mma.instruction_table import INTEGER_N
+from ...mma.metadata_blocks import BLOCKS_TOGETHER, block_k
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
 from ...quantization.weight_format import UNIT_K, UNITS_MULTIPLE
 from ...target import DeviceSpec
@@ -76,6 +77,7 @@ def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
 
 def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_Rule]:
     """The rules in the order in which ``check`` reports them."""
+    yield from _sparse_rules(problem, config)
     yield from _operand_rules(problem, config)
     bn, d_bits = config.tile[1], problem.output.bits
     yield _Rule(
@@ -132,6 +134,28 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     yield _Rule(
         select(config.swap, False, width < least),
         lambda: f": tile_n must be a multiple of {least} for this epilogue, got {bn}",
+    )
+
+
+def _sparse_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
+    """What a sparse operand requires: it is wgmma's A, and K-major."""
+    if not problem.sparse:
+        return
+    of_b = problem.sparse == "b"
+    yield _Rule(
+        config.swap != of_b,
+        lambda: (
+            f": sparse {problem.sparse.upper()} must be wgmma's A: {'with' if of_b else 'no'} ~"
+        ),
+    )
+    yield _Rule(
+        (problem.b_major if of_b else problem.a_major) != "k",
+        lambda: f": sparse {problem.sparse.upper()} must be K-major",
+    )
+    most = BLOCKS_TOGETHER * block_k(problem.a)
+    yield _Rule(
+        config.tile[2] > most,
+        lambda: f": tile_k of sparse {problem.a} must be at most {most}, got {config.tile[2]}",
     )
 
 

@@ -107,8 +107,8 @@ def relayout_problem(problem: Problem) -> Problem:
     any_major = problem.input.bits == 16
     return replace(
         problem,
-        a_major=problem.a_major if any_major else "k",
-        b_major=problem.b_major if any_major else "k",
+        a_major=problem.a_major if any_major and problem.sparse != "a" else "k",
+        b_major=problem.b_major if any_major and problem.sparse != "b" else "k",
         align_a=16,
         align_b=16,
         align_d=gcd(problem.align_d, problem.d_columns * problem.output.bits // 8),

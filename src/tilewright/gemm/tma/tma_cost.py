@@ -106,15 +106,16 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     """The terms that do not depend on sizes; ``problem`` is after relayout."""
     bits, (bm, bn, bk), ctas = problem.input.bits, configs.tile, configs.ctas
     promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
-    wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32)  # of 32 bytes of K each
+    sparse = 2 if problem.sparse else 1  # a wgmma of sparse A has twice the K
+    wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
     epilogue, cost = _epilogue_seconds(problem, configs), epilogue_cost(problem)
     function = tma_function_seconds(problem, configs, PINGPONG)
     a, b = (_operand_costs(operand) for operand in matrix_operands(problem, configs))
     return TileCosts(
         wgmma=wgmmas * WGMMA * bn / 2 + promotion,
-        shared_reads=wgmmas * SHARED_READ * (16 + bn / 4) + promotion,
-        l2_bytes=(bm + bn) * k_bytes / L2_BYTES,
+        shared_reads=wgmmas * SHARED_READ * (16 + bn / 4 * sparse) + promotion,
+        l2_bytes=configs.stage_bytes(problem) / L2_BYTES,
         latency=LOAD_LATENCY / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
         overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas,
         k_tile=bk,
@@ -310,7 +311,7 @@ def _power_limit(problem: Problem, device: DeviceSpec, mainloop: Column) -> Colu
     """Seconds of the products at the rate that power allows in the long run. Of what a faster
     mainloop would gain, half is lost: the clock falls, and the voltage with it.
     """
-    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE
+    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE * (1 + bool(problem.sparse))
     sustained = problem.flops / (peak * SUSTAINED)
     return np.minimum(sustained, np.sqrt(mainloop * sustained))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Generic
 
 from ...dtypes import dtype
+from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
 from ...quantization.weight_format import UNIT_K, UNIT_ROWS
 from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
@@ -75,13 +76,22 @@ class TmaGeometry(Generic[N]):
         return select(self.tail, False, self.split > 1)
 
     def stage_bytes(self, problem: Problem) -> N:
-        """Bytes of a stage: a k-tile of A and of B."""
+        """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""
         (bm, bn, bk), bits, weights = self.tile, problem.input.bits, problem.weights
         if weights is not None:
             units = bm // UNIT_ROWS * (bk // UNIT_K)
             of_units: N = bn * bk * bits // 8 + units * weights.unit_bytes
             return of_units
+        if problem.sparse:
+            of_sparse: N = (bm + 2 * bn) * bk * bits // 16 + self.metadata_bytes(problem)
+            return of_sparse
         size: N = (bm + bn) * bk * bits // 8
+        return size
+
+    def metadata_bytes(self, problem: Problem) -> N:
+        """Bytes of a stage's metadata of a sparse operand, which has the tile's rows."""
+        bm, _, bk = self.tile
+        size: N = bm // BLOCK_ROWS * (bk // block_k(problem.a)) * BLOCK_BYTES
         return size
 
     def epilogue_width(self, bits: int) -> N:

@@ -44,13 +44,23 @@ from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
+from .mainloop.tma_sparse_mainloop import SparseMainloop
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import UnitCopy
-from .stage_operands import PairCopy, SharedStages, StageCopy, StageOperand, TmaCopy
+from .sparse.metadata_stages import MetadataCopy, MetadataStages
+from .stage_operands import (
+    PairCopy,
+    SharedStages,
+    SparseCopy,
+    StageCopy,
+    StageOperand,
+    TmaCopy,
+)
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import (
     PairParameters,
     ScaledParameters,
+    SparseParameters,
     TmaParameters,
     WeightParameters,
     tma_parameters,
@@ -115,7 +125,9 @@ def mainloop_class(problem: Problem) -> type[WgmmaMainloop]:
         return MixedInputMainloop
     if problem.scaling is not None:
         return ScaledMainloop
-    return PromotedMainloop if problem.promoted else WgmmaMainloop
+    if problem.promoted:
+        return PromotedMainloop
+    return SparseMainloop if problem.sparse else WgmmaMainloop
 
 
 class TmaKernel:
@@ -138,8 +150,13 @@ class TmaKernel:
         readers = 1 if config.pingpong else config.consumers
         readers *= WARPGROUP // mainloop_class(problem).release_threads
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
+        metadata = None
+        if problem.sparse:
+            address = k.dynamic_shared(stages * config.metadata_bytes(problem), 16).address()
+            never = p.k == (1 << 32) - 1
+            metadata = MetadataStages(problem, config, address, never)
         self.stages = SharedStages(
-            StageOperand(left, left_address), StageOperand(right, right_address), pipeline
+            StageOperand(left, left_address), StageOperand(right, right_address), pipeline, metadata
         )
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
@@ -262,6 +279,8 @@ class TmaKernel:
             return [left, right]
         b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
         left_copy, right_copy = self._swapped(TmaCopy, b_copy)
+        if self.problem.sparse:
+            left_copy = SparseCopy
         left = left_copy(
             k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
             multicast=left_mask,
@@ -270,7 +289,12 @@ class TmaKernel:
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,
         )  # fmt: skip
-        return [left, right]
+        if stages.metadata is None:
+            return [left, right]
+        assert isinstance(p, SparseParameters)
+        grid = p.metadata_rows, p.metadata_columns
+        metadata = MetadataCopy(k, stages.metadata, global_pointer(k, p.metadata), grid)
+        return [left, right, metadata]
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""

@@ -194,9 +194,9 @@ class TmaOperand:
         offset: int = self.layout.inner((row, k))
         return offset * self.size
 
-    def descriptor_bits(self, rows: int) -> int:
+    def descriptor_bits(self, rows: int, k_bytes: int = WGMMA_K) -> int:
         """The wgmma descriptor of ``rows`` rows by the K of an instruction, start address 0."""
-        tile = local_tile(self.layout, (rows, WGMMA_K // self.size), (0, 0))
+        tile = local_tile(self.layout, (rows, k_bytes // self.size), (0, 0))
         return make_descriptor(tile, self.type, self.major).bits
 
     @property
@@ -247,11 +247,12 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     b_sharers = select(swap, cn, cm)
     if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
         b_sharers = larger(b_sharers, 2)
-    left = TmaOperand(problem.a, select(swap, bn, bm), bk, a, select(swap, cm, cn))
+    a_depth, b_depth = (bk // 2 if problem.sparse == side else bk for side in "ab")
+    left = TmaOperand(problem.a, select(swap, bn, bm), a_depth, a, select(swap, cm, cn))
     extent = select(swap, bm, bn)
     if problem.weights is not None:
         return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, problem.weights)
-    return left, TmaOperand(problem.b, extent, bk, b, b_sharers)
+    return left, TmaOperand(problem.b, extent, b_depth, b, b_sharers)
 
 
 def _plus(x: Any, n: int) -> Any:

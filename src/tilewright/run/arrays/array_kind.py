@@ -15,8 +15,19 @@ from ... import dtypes
 Shape = tuple[int, ...]
 
 
+class SparseMetadata(NamedTuple):
+    """That an array has the stored elements of a 2:4 sparse matrix: half of them along ``axis``, -1
+    or -2. ``array``: the metadata.
+    """
+
+    axis: int
+    array: ArrayView
+
+
 class ArrayView(NamedTuple):
-    """An array's memory. ``strides`` count elements; ``owner`` keeps the memory alive."""
+    """An array's memory. ``strides`` count elements; ``owner`` keeps the memory alive. ``sparse``:
+    of a 2:4 sparse matrix, whose stored elements the array has.
+    """
 
     address: int
     shape: Shape
@@ -25,6 +36,7 @@ class ArrayView(NamedTuple):
     device: str  # "cpu", "cuda:0"
     readonly: bool
     owner: object
+    sparse: SparseMetadata | None = None
 
     @property
     def ordinal(self) -> int | None:

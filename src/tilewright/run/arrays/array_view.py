@@ -22,7 +22,7 @@ from ... import cuda, dtypes
 from ...errors import DtypeError, ProblemError
 from ...quantization.weight_format import PreparedWeights
 from . import dlpack, jax_arrays, torch_arrays
-from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape
+from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape, SparseMetadata
 
 __all__ = [
     "ArrayView", "ArrayKind", "FastArrayOps", "Shape", "bits", "empty_like_kind", "is_array",
@@ -187,7 +187,44 @@ def _cupy(cupy: ModuleType) -> ArrayKind:
     return ArrayKind("cupy", view, empty, stream)
 
 
+# --- sparse matrices ----------------------------------------------------------------------------
+
+_METADATA_ALIGN = 16
+
+
+def _sparse(_: ModuleType) -> ArrayKind:
+    """Of ``Sparse24``: its stored elements, with the metadata."""
+
+    def view_sparse(matrix: Any) -> ArrayView:
+        values, metadata = view(matrix.values), view(matrix.metadata)
+        compact = metadata.strides == dlpack.compact_strides(metadata.shape)
+        if not compact or (metadata.device != "cpu" and metadata.address % _METADATA_ALIGN):
+            raise ProblemError(
+                f"metadata must be contiguous and aligned to {_METADATA_ALIGN} bytes, got strides "
+                f"{metadata.strides} at {metadata.address:#x}"
+            )
+        if not matrix.transposed:
+            return values._replace(sparse=SparseMetadata(-1, metadata))
+        shape, strides = (
+            (*x[:-2], x[-1], x[-2]) for x in (tuple(values.shape), tuple(values.strides))
+        )
+        return values._replace(shape=shape, strides=strides, sparse=SparseMetadata(-2, metadata))
+
+    def empty(matrix: Any, shape: Shape, dtype: str) -> Any:
+        return empty_like_kind(matrix.values, shape, dtype)
+
+    def stream(matrix: Any) -> int:
+        return stream_of(matrix.values)
+
+    def finish(matrix: Any, result: Any) -> Any:
+        own = kind_of(matrix.values).finish
+        return result if own is None else own(matrix.values, result)
+
+    return ArrayKind("sparse", view_sparse, empty, stream, finish=finish)
+
+
 _LIBRARIES = (
+    ("tilewright.sparsity.sparse24", "Sparse24", _sparse),
     ("torch", "Tensor", torch_arrays.kind),
     ("jax", "Array", jax_arrays.kind),
     ("cupy", "ndarray", _cupy),

@@ -64,6 +64,7 @@ class Dispatch:
             and request.epilogue is None
             and request.scales is None
             and request.weights is None
+            and not request.sparse
             else None
         )
         self.tuning_state = database.state
@@ -143,7 +144,7 @@ class Dispatch:
             align_c=align_c, align_d=layouts["d"].align,
             batch=prod(request.batch), fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
-            weights=weights,
+            weights=weights, sparse=self._sparse(),
         )  # fmt: skip
 
     def _scaling(self) -> BlockScaling | None:
@@ -152,6 +153,11 @@ class Dispatch:
         if scales is None:
             return None
         return scales.scaling.transposed() if self.swapped else scales.scaling
+
+    def _sparse(self) -> str:
+        """Which of the kernel's A and B is sparse."""
+        sparse = self.request.sparse
+        return {"a": "b", "b": "a"}.get(sparse, "") if self.swapped else sparse
 
     def _scale_strides(self) -> dict[str, gemm.MatrixStrides]:
         """The strides of block scales, under the kernel's letters."""

@@ -27,6 +27,12 @@ class OperandViews(NamedTuple):
     b2: ArrayView | None = None
     scales: tuple[ArrayView, ArrayView] | None = None
 
+    @property
+    def metadata(self) -> ArrayView | None:
+        """The metadata of a sparse A or B."""
+        sparse = self.a.sparse or self.b.sparse
+        return sparse.array if sparse else None
+
 
 class MatrixLayout(NamedTuple):
     """A layout that a kernel can read.
@@ -43,13 +49,26 @@ class MatrixLayout(NamedTuple):
 
 
 class ArraySignature(NamedTuple):
-    """What decides the kernel about an array. ``misalignment`` is its address modulo 16."""
+    """What decides the kernel about an array. ``misalignment`` is its address modulo 16;
+    ``sparse_axis``: -1 or -2 if it has half of the elements of a sparse matrix along this axis.
+    """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
     device: str
     misalignment: int
+    sparse_axis: int = 0
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """The shape of the matrix, or of the stack: of a sparse one, of all its elements."""
+        if not self.sparse_axis:
+            return self.shape
+        *lead, rows, columns = self.shape
+        if self.sparse_axis == -1:
+            return (*lead, rows, 2 * columns)
+        return (*lead, 2 * rows, columns)
 
     @property
     def itemsize(self) -> int:
@@ -88,8 +107,8 @@ class OperandLayout(NamedTuple):
 
 def signature_of(view: ArrayView) -> ArraySignature:
     """The signature of an array."""
-    misalignment = view.address % MAX_ALIGN
-    return ArraySignature(view.shape, view.strides, view.dtype, view.device, misalignment)
+    misalignment, axis = view.address % MAX_ALIGN, view.sparse.axis if view.sparse else 0
+    return ArraySignature(view.shape, view.strides, view.dtype, view.device, misalignment, axis)
 
 
 def readable_layout(s: ArraySignature) -> MatrixLayout | None:

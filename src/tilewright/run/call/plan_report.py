@@ -110,7 +110,7 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
     """How warps or warpgroups divide the CTA tile."""
     config = plan.config
     if isinstance(config, gemm.TmaConfig):
-        return (*_warpgroups(config, plan.problem.input.bits), *_epilogue_load(plan))
+        return (*_warpgroups(config, plan.problem), *_epilogue_load(plan))
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
         shape = mma_name(config.mma_shape(plan.problem.a))
@@ -122,11 +122,12 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
     return (f"{tm}×{tn} threads of {rows}×{columns}, fma.rn.f32",)
 
 
-def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
+def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...]:
     count = _count(config.consumers, "consumer warpgroup")
     rows, (_, bn, _), (cm, cn) = config.warpgroup_rows, config.tile, config.cluster
     schedule = "pingpong" if config.pingpong else f"cooperative, {rows} rows each"
-    instruction = f"wgmma m64n{bn}k{256 // bits}"
+    sparse, bits = bool(problem.sparse), problem.input.bits
+    instruction = f"wgmma{'.sp' * sparse} m64n{bn}k{(256 << sparse) // bits}"
     lines = [f"{count}, {schedule}, {instruction}; 1 producer warpgroup; {config.threads} threads"]
     if config.ctas > 1:
         lines.append(f"clusters of {cm}×{cn} CTAs, TMA multicast")

@@ -36,7 +36,7 @@ else:
 class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
     ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue;
-    ``scales``: of A's and B's block scales.
+    ``scales``: of A's and B's block scales; ``metadata``: of a sparse A or B.
     """
 
     a: int
@@ -47,6 +47,7 @@ class Addresses(NamedTuple):
     b2: int = 0
     operands: tuple[int, ...] = ()
     scales: tuple[int, int] = (0, 0)
+    metadata: int = 0
 
 
 AddressSlots = tuple[tuple[int, str], ...]
@@ -142,7 +143,8 @@ class PreparedCall:
         ab = (b, a) if self.swapped else (a, b)
         factors = at.scales[::-1] if self.swapped else at.scales
         for launch, arguments in self._kernels:
-            addresses = (*ab, at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.operands)
+            own = at.c, at.d, at.workspace, at.b2 or unread, *factors, at.metadata
+            addresses = (*ab, *own, *at.operands)
             launch(arguments.pack(addresses, scales), stream)
 
     def check_problem(self, planned: gemm.Problem | None) -> None:

@@ -129,12 +129,18 @@ class Request(NamedTuple):
     @property
     def b_shape(self) -> tuple[int, ...]:
         """The shape of B."""
-        return self.b.shape if self.weights is None else self.weights.shape
+        return self.b.matrix_shape if self.weights is None else self.weights.shape
 
     @property
     def mnk(self) -> tuple[int, int, int]:
         """M, N, K."""
-        return self.a.shape[-2], self.b_shape[-1], self.a.shape[-1]
+        a = self.a.matrix_shape
+        return a[-2], self.b_shape[-1], a[-1]
+
+    @property
+    def sparse(self) -> str:
+        """The sparse matrix: ``a``, ``b`` or neither."""
+        return "a" if self.a.sparse_axis else "b" if self.b.sparse_axis else ""
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -154,7 +160,7 @@ class Request(NamedTuple):
     @property
     def mma_dtypes(self) -> tuple[str, str]:
         """The number formats in which A and B are multiplied."""
-        names = {"f32": "f32" if self.precision == "ieee" else "tf32"}
+        names = {"f32": "f32" if self.precision == "ieee" and not self.sparse else "tf32"}
         if self.weights is not None:
             return self.a.dtype, self.weights.format.operand
         return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
@@ -214,6 +220,7 @@ def check_request(request: Request) -> None:
     """Raise ProblemError or DtypeError for matrices that cannot be multiplied."""
     _check_ranks(request)
     _check_types(request)
+    _check_sparse(request)
     _check_shapes(request)
     if request.out is not None and overlaps_itself(request.out):
         strides = request.out.strides
@@ -229,7 +236,7 @@ def _check_ranks(request: Request) -> None:
 
 
 def _check_shapes(request: Request) -> None:
-    a, b = request.a.shape, request.b_shape
+    a, b = request.a.matrix_shape, request.b_shape
     shapes = f"got a {_shape(request.a)} and b {'×'.join(map(str, b))}"
     if a[-1] != b[-2]:
         raise ProblemError(f"a must have as many columns as b has rows, {shapes}")
@@ -256,8 +263,25 @@ def _check_shapes(request: Request) -> None:
             )
 
 
+def _check_sparse(request: Request) -> None:
+    for name, s, axis in (("a", request.a, -1), ("b", request.b, -2)):
+        if s.sparse_axis not in (0, axis):
+            raise ProblemError(
+                f"a sparse {name} must be sparse along K, got {_shape(s)} sparse along "
+                f"{'M' if name == 'a' else 'N'}",
+                hint="compress_24(w) is sparse along the columns of w, its .T along the rows",
+            )
+    if request.a.sparse_axis and request.b.sparse_axis:
+        raise ProblemError("a and b must not both be sparse", hint="b.decompress() is dense")
+    if request.sparse and request.precision == "tf32x3":
+        raise ProblemError("precision must not be 'tf32x3' with a sparse matrix")
+    for name, other in request.arrays():
+        if other.sparse_axis and name not in ("a", "b"):
+            raise ProblemError(f"{name} must be dense, got a sparse matrix")
+
+
 def _shape(s: ArraySignature) -> str:
-    return "×".join(map(str, s.shape))
+    return "×".join(map(str, s.matrix_shape))
 
 
 def _check_types(request: Request) -> None:

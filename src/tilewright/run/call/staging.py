@@ -67,7 +67,8 @@ class StagedCall:
         scales = (0, 0)
         if views.scales is not None:
             scales = (self._upload_compact(views.scales[0]), self._upload_compact(views.scales[1]))
-        return Addresses(a, b, c, d, workspace, b2, scales=scales)
+        metadata = 0 if views.metadata is None else self._upload_compact(views.metadata)
+        return Addresses(a, b, c, d, workspace, b2, scales=scales, metadata=metadata)
 
     def _upload_compact(self, view: ArrayView) -> int:
         """Upload an array without gaps between its elements."""

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 from ....builder import Builder, OrderedSequenceBarrier, PipelineState
 from ....builder.tensors.wgmma_fragments import descriptor_start
 from ...problem import Problem
+from ..sparse.metadata_stages import MetadataReader
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_checks import has_two_accumulator_sets
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
+from ..tma_operand import WGMMA_K
 
 
 class AccumulatorTile(NamedTuple):
@@ -49,8 +51,10 @@ class WgmmaMainloop:
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
         self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
-        form = f"k{32 // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
-        self.opcode = f"wgmma.mma_async.sync.aligned.m64n{{}}{form}"
+        self.right_k = WGMMA_K * (2 if problem.sparse else 1)  # bytes along K of an instruction
+        form = f"k{self.right_k // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
+        name = "wgmma.mma_async.sp" if problem.sparse else "wgmma.mma_async"
+        self.opcode = f"{name}.sync.aligned.m64n{{}}{form}"
         self._describe(consumer)
         self.release = self._release_function()
         self.previous = k.var("u32", 0)  # the stage of the wgmmas before
@@ -62,11 +66,12 @@ class WgmmaMainloop:
         self.transposed: tuple[int, ...] = (int(left.major == "MN"), int(right.major == "MN"))
         left_bits, right_bits = (
             left.descriptor_bits(WGMMA_ROWS),
-            right.descriptor_bits(config.tile[1]),
+            right.descriptor_bits(config.tile[1], self.right_k),
         )
         self.left_descriptor = descriptor_start(stages.left.address) | left_bits
         self.right_descriptor = descriptor_start(stages.right.address) | right_bits
         self.block_rows = self._block_rows()
+        self.metadata = self._metadata(consumer)
         if config.consumers > 1 and not config.pingpong:
             own = consumer * (left.byte_offset(config.d_warpgroup_rows(problem), 0) >> 4)
             self.left_descriptor = self.left_descriptor + own.to("u64")
@@ -123,22 +128,40 @@ class WgmmaMainloop:
                 self.order.arrive()
             self.state.advance_by(k.max(next_k_blocks, 1))
 
-    def _issue_wgmmas(self, tiles: list[AccumulatorTile], accumulate: Any) -> None:
-        """Issue the wgmmas of the current stage."""
+    def _metadata(self, consumer: Any) -> MetadataReader | None:
+        stages = self.stages.metadata
+        if stages is None:
+            return None
+        first = 0 if self.config.pingpong else consumer * len(self.blocks)
+        return MetadataReader(self.k, stages, first, len(self.blocks))
+
+    def _load_registers(self, index: int) -> None:
+        """Load what the wgmmas of the current stage read in registers, into set ``index``."""
+        if self.metadata:
+            self.metadata.load(self.state.stage, index)
+
+    def _keep_registers(self, index: int) -> None:
+        """The wgmmas that read set ``index`` have completed."""
+        if self.metadata:
+            self.metadata.keep(index)
+
+    def _issue_wgmmas(self, tiles: list[AccumulatorTile], accumulate: Any, index: int = 0) -> None:
+        """Issue the wgmmas of the current stage; they read set ``index`` of registers."""
         k, stage = self.k, self.state.stage
         left, right = self.stages.left.operand, self.stages.right.operand
         a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
         b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
         for i in range(left.wgmmas_per_stage):
-            first_k = i * 32 // left.size
+            left_k, right_k = i * WGMMA_K // left.size, i * self.right_k // left.size
             for registers, block, column, columns in tiles:
                 k.wgmma(
                     self.opcode.format(columns),
                     registers,
-                    a + (left.byte_offset(self.block_rows[block], first_k) >> 4),
-                    b + (right.byte_offset(column, first_k) >> 4),
+                    a + (left.byte_offset(self.block_rows[block], left_k) >> 4),
+                    b + (right.byte_offset(column, right_k) >> 4),
                     accumulate=True if i else accumulate,
                     trans=self.transposed,
+                    metadata=self.metadata.operand(index, block, i) if self.metadata else None,
                 )
 
     def _release_function(self) -> Callable[[Any, Any], None]:
@@ -228,19 +251,22 @@ class PromotedMainloop(WgmmaMainloop):
         """Issue the wgmmas of one set; add the other set, which has completed meanwhile."""
         self._issue(index)
         self.k.wgmma_wait(1)
+        self._keep_registers(1 - index)
         self._add(1 - index)
         self._advance(index)
 
     def _finish(self, index: int) -> None:
         self.k.wgmma_wait(0)
+        self._keep_registers(index)
         self._add(index)
 
     def _issue(self, index: int) -> None:
         k = self.k
         if self.by_stage or index == 0:
             self.stages.pipeline.consumer_wait(self.state)
+        self._load_registers(index)
         k.wgmma_fence()
-        self._issue_wgmmas(self.sets[index], False)
+        self._issue_wgmmas(self.sets[index], False, index)
         k.wgmma_commit()
 
     def _add(self, index: int) -> None:

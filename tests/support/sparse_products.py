@@ -1,0 +1,100 @@
+"""Products of a 2:4 sparse matrix: every type, schedule and side, on sizes that fill no tile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from tilewright import Sparse24, matmul
+from tilewright.mma.metadata_blocks import chunk_size, pack_metadata, positions_table
+
+Array = np.ndarray[Any, Any]
+
+NUMPY = {
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8,
+}  # fmt: skip
+
+
+class SparseProduct(NamedTuple):
+    """W (M×K, sparse) times X (K×N), or with ``~`` in ``config`` Xᵀ times Wᵀ. ``x_type``: of X, the
+    type of W by default; ``major``: X's contiguous dimension; ``options`` of ``matmul``.
+    """
+
+    type: str
+    shape: tuple[int, int, int]
+    config: str
+    x_type: str = ""
+    major: str = "k"
+    batch: int = 0
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+    def __str__(self) -> str:
+        shape, more = "x".join(map(str, self.shape)), f"{self.x_type}{self.major}{self.batch or ''}"
+        return f"{self.type}-{shape}-{self.config}-{more}" + "-".join(map(str, self.options))
+
+    def operands(self, seed: int = 0) -> tuple[Sparse24, Array]:
+        """Random W, with every valid metadata, and X."""
+        rng = np.random.default_rng(seed)
+        m, n, k = self.shape
+        lead = (self.batch,) if self.batch else ()
+        valid = np.flatnonzero(positions_table(self.type)[1]).astype(np.uint8)
+        chunks = rng.choice(valid, (*lead, m, k // chunk_size(self.type)))
+        values = elements(rng, self.type, (*lead, m, k // 2))
+        w = Sparse24(values, pack_metadata(self.type, chunks), self.type)
+        x = elements(rng, self.x_type or self.type, (*lead, n, k))
+        x = x if self.major == "k" else np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return (w.T, x) if "~" in self.config else (w, x.swapaxes(-1, -2))
+
+    def matmul(self, w: Sparse24, x: Any, **options: Any) -> Any:
+        """The product in the order of the operands."""
+        left, right = (x, w) if w.transposed else (w, x)
+        return matmul(left, right, config=self.config, **self.options, **options)
+
+    def reference(self, w: Sparse24, x: Array) -> tuple[Array, Array]:
+        """The product in f64, and that of the magnitudes."""
+        left, right = (np.asarray(y).astype(np.float64) for y in (w.decompress(), x))
+        if w.transposed:
+            left, right = right, left
+        return left @ right, np.abs(left) @ np.abs(right)
+
+
+def elements(rng: Any, type_: str, shape: tuple[int, ...]) -> Array:
+    if type_ in ("s8", "u8"):
+        low = -128 if type_ == "s8" else 0
+        return np.asarray(rng.integers(low, low + 256, shape).astype(NUMPY[type_]))
+    return np.asarray(rng.standard_normal(shape).astype(NUMPY[type_]))
+
+
+FAST = {"fast_accum": True}
+CASES = [
+    SparseProduct("f16", (72, 40, 328), "tma:64x32x64:1:3"),
+    SparseProduct("f16", (200, 72, 328), "tma:128x64x128:2:2", major="n"),
+    SparseProduct("f16", (136, 40, 200), "tma:64x32x64:2p:3~"),
+    SparseProduct("f16", (100, 40, 1000), "tma:64x32x64:1:4*3"),
+    SparseProduct("f16", (140, 40, 136), "tma:64x32x64:1:3/2x1"),
+    SparseProduct("f16", (140, 130, 136), "tma:64x64x64:1:3/1x2~", major="m"),
+    SparseProduct("f16", (70, 40, 136), "tma:64x32x64:1:3", batch=3),
+    SparseProduct("bf16", (72, 136, 328), "tma:64x64x64:1:3", major="n"),
+    SparseProduct("tf32", (200, 40, 132), "tma:128x32x32:2:3"),
+    SparseProduct("tf32", (72, 24, 68), "tma:64x32x64:1:3~"),
+    SparseProduct("e4m3", (100, 40, 656), "tma:64x32x128:1:3"),
+    SparseProduct("e4m3", (140, 40, 656), "tma:128x32x256:2:2", options=FAST),
+    SparseProduct("e5m2", (72, 40, 656), "tma:64x32x128:2p:3~", x_type="e4m3"),
+    SparseProduct("s8", (72, 40, 656), "tma:64x32x128:1:3", x_type="u8"),
+    SparseProduct("u8", (136, 48, 272), "tma:64x48x256:1:3~", x_type="s8"),
+]
+# Wide tiles, whose wgmmas of several k-blocks are in flight together.
+WIDE = [
+    SparseProduct("f16", (700, 520, 1096), "tma:128x128x64:2:4"),
+    SparseProduct("f16", (700, 520, 1096), "tma:128x256x64:2:4"),
+    SparseProduct("f16", (700, 520, 1096), "tma:128x256x64:2:4/2x1~"),
+    SparseProduct("f16", (700, 520, 1096), "tma:128x192x64:2p:4/1x2", major="n"),
+    SparseProduct("bf16", (700, 520, 1096), "tma:128x256x128:2:2~"),
+    SparseProduct("tf32", (300, 264, 1028), "tma:128x256x32:2:4"),
+    SparseProduct("e4m3", (300, 264, 2064), "tma:128x128x128:2:4", x_type="e5m2"),
+    SparseProduct("e4m3", (300, 264, 2064), "tma:128x256x128:2:4d", options=FAST),
+    SparseProduct("s8", (300, 264, 2064), "tma:128x256x256:2:2"),
+]
