@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...builder import Builder, PipelineTmaAsync, Pointer, Reg
+from .sparse.metadata_stages import MetadataStages
 from .tile_scheduler import WorkTileInfo
 from .tma_operand import TmaOperand
-
-if TYPE_CHECKING:
-    from .sparse.metadata_stages import MetadataStages
 
 OperandMaps = tuple[Pointer, Pointer]  # of full tiles, of the last tile
 

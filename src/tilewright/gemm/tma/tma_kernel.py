@@ -47,7 +47,8 @@ from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mainloop.tma_sparse_mainloop import SparseMainloop
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import UnitCopy
-from .sparse.metadata_stages import MetadataCopy, MetadataStages
+from .sparse.metadata_copy import MetadataCopy
+from .sparse.metadata_stages import MetadataStages
 from .stage_operands import (
     PairCopy,
     SharedStages,
