@@ -42,7 +42,7 @@ def shown(registers: frozenset[tuple[str, int]]) -> str:
         (90, "P2R R24, PR, RZ, 0x6", "P1 P2", "R24"),
         (90, "R2P PR, R0, 0x3", "R0", "P0 P1"),
         (90, "BRX R8 -0x110", "R8 R9", ""),
-        (90, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R5+UR24], R2", "R2 R3 R5 UR24", "P0"),
+        (90, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R5+UR24], R2", "R2 R5 UR24", "P0"),
         (52, "IADD R4.CC, R2, R3", "R2 R3", "CC0 R4"),
         (52, "IADD.X R5, R2, RZ", "CC0 R2", "R5"),
         (52, "LOP.XOR R5, R2, R3", "R2 R3", "R5"),

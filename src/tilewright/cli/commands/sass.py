@@ -1,4 +1,4 @@
-"""``tilewright sass``: disassemble the machine code of a cubin."""
+"""``tilewright sass``: disassemble and lint the machine code of a cubin."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from ...errors import CubinError
 from ...sass import CubinFile, disassemble, encoding_table
+from ...sass.lint import LINT_RULES, lint_function
+from ...sass.machine.hazards import function_code
 
 
 def add(commands: Any) -> None:
     """Add the subcommand to the parser."""
-    command = commands.add_parser("sass", help="disassemble the machine code of a cubin")
+    command = commands.add_parser("sass", help="disassemble or lint the machine code of a cubin")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     action = actions.add_parser(
         "disassemble",
@@ -21,20 +23,53 @@ def add(commands: Any) -> None:
         "barrier, yield and stall (WW:R:W:Y:S, as maxas writes them), then the instruction. "
         "Neither a GPU nor a program of NVIDIA's is needed.",
     )
+    _add_file(action)
+    action.set_defaults(run=run)
+    action = actions.add_parser(
+        "lint",
+        help="find hazards and slow encodings in machine code",
+        description="Check each function of a cubin against the rules of control codes; exit with "
+        "1 if a rule is broken. Rules: "
+        + "; ".join(f"{name}: {text}" for name, text in LINT_RULES.items()),
+    )
+    _add_file(action)
+    action.add_argument("--speed", action="store_true", help="report bank conflicts and idle reuse")
+    action.set_defaults(run=lint)
+
+
+def _add_file(action: argparse.ArgumentParser) -> None:
     action.add_argument("file", metavar="FILE", help="a cubin")
-    action.add_argument("--function", default="", metavar="NAME", help="print only this function")
-    command.set_defaults(run=run)
+    action.add_argument("--function", default="", metavar="NAME", help="take only this function")
+
+
+def _functions(options: argparse.Namespace) -> tuple[CubinFile, list[str]]:
+    """The cubin and the chosen functions' names. Raises CubinError where there are none."""
+    cubin = CubinFile.parse(Path(options.file).read_bytes())
+    names = [n for n in cubin.functions if options.function in ("", n)]
+    if not names:
+        known = ", ".join(cubin.functions[:8])
+        raise CubinError(f"--function must be one of {known}, got {options.function!r}")
+    return cubin, names
+
+
+def lint(options: argparse.Namespace) -> int:
+    """Print the findings; 1 if there are any. Raises CubinError and SassError as ``run`` does."""
+    cubin, names = _functions(options)
+    count = 0
+    for name in names:
+        found = lint_function(function_code(cubin, name), options.speed)
+        count += len(found)
+        print(f"# {name}: sm_{cubin.sm}, {len(found) or 'no'} findings")
+        for finding in found:
+            print(finding)
+    return int(count > 0)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the text. Raises CubinError for a malformed file, SassError for an architecture whose
     encodings are not known.
     """
-    cubin = CubinFile.parse(Path(options.file).read_bytes())
-    names = [n for n in cubin.functions if options.function in ("", n)]
-    if not names:
-        known = ", ".join(cubin.functions[:8])
-        raise CubinError(f"--function must be one of {known}, got {options.function!r}")
+    cubin, names = _functions(options)
     table = encoding_table(cubin.sm)
     for name in names:
         registers, barriers = cubin.registers(name), cubin.barriers(name)

@@ -68,7 +68,9 @@ def _rows(
 
 
 def _memory(*, dual: bool = False, in_order: str = "") -> Rows:
-    """Loads, stores and atomics; ``in_order`` is the queue of global and local memory."""
+    """Loads, stores and atomics; ``in_order`` is the queue of loads from global and local memory.
+    Stores read their operands in order.
+    """
     loads = {"LDG": "global", "LD": "generic", "LDL": "local", "LDS": "shared", "LDSM": "shared"}
     stores = {"STG": "global", "ST": "generic", "STL": "local", "STS": "shared", "STSM": "shared",
               "STAS": "shared", "RED": "global", "REDG": "global", "REDS": "shared"}  # fmt: skip
@@ -77,15 +79,15 @@ def _memory(*, dual: bool = False, in_order: str = "") -> Rows:
     found: Rows = {}
     for outputs, group in ((_RESULT, loads), (None, stores), (_RESULT, atomics)):
         for name, space in group.items():
-            queue = queues[space]
+            queue = queues[space] or ("" if outputs else "store")
             found |= _rows(name, "memory", VARIABLE, outputs, space=space, queue=queue, dual=dual)
     return found
 
 
 _HOPPER: Rows = (
-    _rows("FFMA FADD FMUL HFMA2 HADD2 HMUL2", "fma")
+    _rows("FFMA FADD FMUL HFMA2 HADD2 HMUL2 VIADD", "fma")
     | _rows("IMAD IDP", "fma_heavy", interval=2)
-    | _rows("IADD3 VIADD LOP3 SHF LEA PRMT SEL FSEL FMNMX IABS SGXT BMSK VIMNMX VIADDMNMX"
+    | _rows("IADD3 LOP3 SHF LEA PRMT SEL FSEL FMNMX IABS SGXT BMSK VIMNMX VIADDMNMX"
             " VABSDIFF VABSDIFF4 I2FP F2FP HMNMX2 I2I IMNMX P2R LEPC IADD I2IP F2IP CS2R MOV"
             " FSWZADD", "alu", interval=2)
     | _rows("ISETP FSETP PLOP3 HSETP2", "alu", outputs=_COMPARE, interval=2)
@@ -100,16 +102,18 @@ _HOPPER: Rows = (
     | _rows("VOTEU", "uniform", outputs=r"r?p", interval=2)
     | _rows("ULDC", "uniform", space="constant", interval=2)
     | _rows("R2UR", "uniform", interval=2)
-    | _rows("MUFU F2F F2I I2F FRND POPC FLO BREV FCHK", "xu", VARIABLE, interval=8, queue="xu")
-    | _rows("S2R S2UR B2R", "special", VARIABLE, interval=2)
+    | _rows("MUFU F2F F2I I2F FRND POPC FLO BREV", "xu", VARIABLE, interval=8, queue="xu")
+    | _rows("FCHK", "xu", VARIABLE, "p", interval=8, queue="xu")
+    | _rows("S2R B2R", "special", VARIABLE, interval=2)
+    | _rows("S2UR", "special", VARIABLE, interval=2, queue="S2UR")
     | _rows("LDC", "constant", VARIABLE, space="constant", interval=2)
     | _rows("SHFL", "memory", VARIABLE, interval=2, queue="shared")
     | _rows("MATCH REDUX QSPC", "special", VARIABLE, interval=2)
     | _rows("HMMA IMMA BMMA", "tensor", FIXED, interval=8)
-    | _rows("DMMA", "tensor", VARIABLE, interval=16)
+    | _rows("DMMA", "tensor", VARIABLE, interval=16, queue="tensor")
     | _rows("HGMMA QGMMA IGMMA BGMMA", "tensor", "asynchronous", "r", interval=32)
     | _memory()
-    | _rows("LDGSTS", "memory", VARIABLE, None, space="global", queue="global store")
+    | _rows("LDGSTS", "memory", VARIABLE, None, space="global", queue="store")
     | _rows("LDGDEPBAR ARRIVES", "memory", VARIABLE, None, queue="")
     | _rows("SYNCS", "memory", VARIABLE, r"p?r?", space="shared", queue="shared")
     | _rows("UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH UBLKCP UBLKRED UBLKPF",
@@ -144,8 +148,7 @@ _MAXWELL: Rows = (
     | _rows("MUFU FLO POPC F2F F2I I2F I2I", "quarter", VARIABLE, interval=4, queue="quarter",
             dual=True)
     | _rows("RRO", "quarter", interval=4, dual=True)
-    | _rows("FCHK", "quarter", VARIABLE, outputs="p", interval=4, queue="quarter",
-            dual=True)
+    | _rows("FCHK", "quarter", outputs="p", interval=4, dual=True)
     | _rows("S2R B2R", "special", VARIABLE, interval=1)
     | _rows("SHFL", "memory", VARIABLE, interval=1, queue="shared", dual=True)
     | _rows("TEX TLD TLDS TEXS TLD4 TXQ", "texture", VARIABLE, "r", space="texture",

@@ -155,6 +155,8 @@ def _memory_width(text: SassText) -> int:
         return int(text.opcode[-1]) if text.opcode[-1] in "24" else 1
     if ".128" in text.opcode:
         return 4
+    if text.opcode.startswith(("SYNCS.ARRIVE", "SYNCS.PHASECHK")):
+        return 1
     if "TRANS64" in text.opcode or re.search(r"[.US]64\b", text.opcode):
         return 2
     return 1

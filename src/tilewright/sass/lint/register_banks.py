@@ -1,0 +1,58 @@
+"""Register banks and the operand reuse cache: which reads of an instruction conflict.
+
+sm_5x has four banks (register number modulo 4) with one read a cycle each; sm_70 and later have two
+(modulo 2) with two reads a cycle. A register that the instruction before marked ``.reuse`` in the
+same operand slot is not read from its bank; on sm_70 and later a slot keeps its register until an
+instruction of the same warp reads that slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..machine.instruction_properties import instruction_properties
+from ..machine.register_effects import RZ, output_count
+from ..sass_text import SassText
+
+Slots = tuple[tuple[int, int], ...]  # (operand slot, register) of the plain register sources
+BANKS = {52: (4, 1), 80: (2, 2), 90: (2, 2)}  # banks, reads of one bank in a cycle
+
+
+def source_slots(sm: int, text: SassText) -> Slots:
+    """(slot, register) of each plain source register of an arithmetic instruction."""
+    row = instruction_properties(sm, text.opcode)
+    if row.latency != "fixed" or row.pipe in ("tensor", "fp64"):
+        return ()
+    first = output_count(row, text)
+    return tuple(
+        (i - first, int(x.numbers[0]))
+        for i, x in enumerate(text.operands)
+        if i >= first and x.kind == "R#" and x.numbers[0] != RZ
+    )
+
+
+def reused_slots(sm: int, text: SassText) -> Slots:
+    """(slot, register) that an instruction keeps in the reuse cache."""
+    first = output_count(instruction_properties(sm, text.opcode), text)
+    return tuple(
+        (i - first, int(x.numbers[0]))
+        for i, x in enumerate(text.operands)
+        if text.reuse >> i & 1 and x.kind == "R#"
+    )
+
+
+def next_cached(sm: int, text: SassText, cached: Slots) -> Slots:
+    """What the reuse cache holds after an instruction."""
+    new = reused_slots(sm, text)
+    if sm < 70:
+        return new
+    used = {slot for slot, _ in source_slots(sm, text)} | {slot for slot, _ in new}
+    return (*new, *(entry for entry in cached if entry[0] not in used))
+
+
+def bank_conflicts(sm: int, text: SassText, cached: Slots = ()) -> int:
+    """Extra cycles to read an instruction's registers; ``cached`` is what the reuse cache holds."""
+    banks, width = BANKS[sm]
+    read = {register for slot, register in source_slots(sm, text) if (slot, register) not in cached}
+    load = Counter(register % banks for register in read)
+    return max((-(-n // width) for n in load.values()), default=1) - 1

@@ -1,0 +1,104 @@
+"""Cycles from the issue of a fixed-latency instruction to the first issue that may use its result.
+
+The tables hold the shortest distances that ptxas leaves between dependent instructions where no
+barrier is waited for in between (57,000 instructions of this repository's PTX by ptxas 13.5 for
+sm_90a, 28,000 by ptxas 12.8 for sm_52), so they are upper bounds of what the hardware needs. Those
+of sm_5x agree with maxas' wiki: 6 cycles, 13 for predicates, 2 before memory instructions, which
+read their operands late.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from .instruction_properties import InstructionProperties
+
+GUARD, SOURCE = "guard", "source"
+_ANY = "*"
+_MOVES = {"UMOV", "ULDC", "VOTEU"}  # of the uniform path, forwarded early
+_ALU, _FMA, _FP64 = "alu", "fma", "fp64"
+_MATH = (_ALU, _FMA, _FP64)
+
+# (file, producer's group, consumer's group) → cycles; the first match of exact, then any consumer.
+_HOPPER: dict[tuple[str, str, str], int] = {
+    ("R", _ALU, _ALU): 4, ("R", _ALU, _FMA): 5, ("R", _ALU, _FP64): 6, ("R", _ALU, "memory"): 5,
+    ("R", _ALU, "tensor"): 7, ("R", _ALU, _ANY): 4,
+    ("R", _FMA, _ALU): 5, ("R", _FMA, _FMA): 4, ("R", _FMA, _FP64): 6, ("R", _FMA, "memory"): 5,
+    ("R", _FMA, "tensor"): 7, ("R", _FMA, "uniform"): 5, ("R", _FMA, _ANY): 4,
+    ("R", _FP64, _FP64): 8, ("R", _FP64, "memory"): 7, ("R", _FP64, "xu"): 6,
+    ("R", _FP64, _ANY): 10,
+    ("R", "HMMA", _ANY): 24, ("R", "IMMA", _ANY): 15, ("R", "BMMA", _ANY): 16,
+    ("P", _ALU, _ALU): 4, ("P", _ALU, _FMA): 5, ("P", _ALU, _ANY): 13,
+    ("P", _FMA, _ALU): 5, ("P", _FMA, _FMA): 4, ("P", _FMA, _ANY): 13,
+    ("P", _FP64, _ALU): 6, ("P", _FP64, _FP64): 6, ("P", _FP64, _ANY): 14,
+    ("P", "uniform", _ANY): 13, ("P", "R2UR", _ANY): 13,
+    ("UP", "uniform", "uniform"): 4, ("UP", "uniform", _ALU): 6, ("UP", "uniform", _ANY): 11,
+    ("UP", "move", _ANY): 5,
+    ("UR", "move", "branch"): 3, ("UR", "move", "tensor"): 6, ("UR", "move", _ANY): 2,
+    ("UR", "uniform", "uniform"): 4, ("UR", "uniform", "branch"): 6,
+    **{("UR", "uniform", group): 6 for group in _MATH}, ("UR", "uniform", _ANY): 9,
+    ("UR", "R2UR", _ANY): 13,
+}  # fmt: skip
+_HOPPER_GUARD = {_FP64: 14, "uniform": 5, "move": 5}
+_HOPPER_GUARD_CYCLES = 13
+
+_LATE = ("memory", "quarter", "texture")  # units of sm_5x that read operands late
+_MAXWELL: dict[tuple[str, str, str], int] = {
+    ("R", _ANY, _ANY): 6, ("CC", _ANY, _ANY): 6, ("P", _ANY, _ANY): 13, ("CC", _ANY, "branch"): 13,
+    **{("R", _ANY, unit): 2 for unit in _LATE}, ("R", _ANY, "constant"): 4, ("R", _ANY, "x64"): 4,
+}  # fmt: skip
+_MAXWELL_GUARD_CYCLES = 13
+_WIDE_EARLY = 2  # IMAD.WIDE reads its addend, and writes the low register, so many cycles apart
+PUSHES = {"SSY", "PBK", "PCNT", "PRET"}  # their guard holds for the matching jump, not for them
+MAX_LATENCY = 24
+
+
+@lru_cache(1 << 14)
+def result_latency(
+    sm: int, file: str, producer: InstructionProperties, consumer: InstructionProperties,
+    role: str = SOURCE,
+) -> int:  # fmt: skip
+    """Cycles after which ``consumer`` may be issued when it uses a register of ``file`` (R, P, UR,
+    UP, CC) that ``producer`` writes, as its guard or as an operand (``role``).
+    """
+    if consumer.mnemonic in PUSHES:
+        return 0
+    if sm < 70:
+        return _maxwell(file, consumer, role)
+    made, used = _group(producer), _group(consumer)
+    if role == GUARD:
+        return _HOPPER_GUARD.get(made, _HOPPER_GUARD_CYCLES)
+    used = "uniform" if used in ("move", "R2UR") else used
+    used = "tensor" if consumer.pipe == "tensor" else used
+    if consumer.mnemonic == "SYNCS" and file == "R":
+        used = "xu"
+    found = _HOPPER.get((file, made, used), _HOPPER.get((file, made, _ANY)))
+    return found if found is not None else _HOPPER["R", _ALU, _ANY]
+
+
+def _maxwell(file: str, consumer: InstructionProperties, role: str) -> int:
+    if role == GUARD:
+        return _MAXWELL_GUARD_CYCLES
+    return _MAXWELL.get((file, _ANY, consumer.pipe), _MAXWELL[file, _ANY, _ANY])
+
+
+def _group(row: InstructionProperties) -> str:
+    """The row's group in the tables."""
+    if row.mnemonic in _MOVES:
+        return "move"
+    if row.mnemonic == "R2UR" or row.pipe == "tensor":
+        return row.mnemonic
+    return _FMA if row.pipe == "fma_heavy" else row.pipe
+
+
+def wide_gain(opcode: str, is_low_result: bool, is_addend: bool) -> int:
+    """Cycles that a latency shrinks by for IMAD.WIDE: its low register is written early, its
+    addend is read late. ``opcode`` is the one whose register it is.
+    """
+    wide = opcode.startswith("IMAD.WIDE")
+    return _WIDE_EARLY if wide and (is_low_result or is_addend) else 0
+
+
+def own_latency(sm: int, row: InstructionProperties, file: str) -> int:
+    """Cycles from issue to the write of a result, for the order of two writes of a register."""
+    return result_latency(sm, file, row, row)

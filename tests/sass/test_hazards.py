@@ -1,0 +1,149 @@
+"""Hazards of control codes: each kind is found, none is in ptxas' own code, mutants are found."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from ptxas import ptxas
+from rows import every_row
+from sass_cubins import cubin, names
+from tilewright.sass import ControlCode, CubinFile, assemble, decode_code, encoding_table
+from tilewright.sass.machine.control_flow import SassCode
+from tilewright.sass.machine.hazards import function_code, hazards
+
+needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+CLEAN = ("reduce", "stencil", "sort", "scan", "triton/gemm_f32", "triton/w8", "pointers", "calls")
+
+
+def code_of(text: str, sm: int = 90) -> SassCode:
+    lines = text.strip().splitlines()
+    while sm < 70 and len(lines) % 3:
+        lines.append("--:-:-:-:f NOP")
+    table = encoding_table(sm)
+    return SassCode.of(sm, decode_code(table, assemble(table, "\n".join(lines))))
+
+
+@every_row(
+    "rules, text",
+    [
+        ("", "--:-:-:-:4 FADD R1, R2, R3\n--:-:-:-:1 FADD R4, R1, R3"),
+        ("raw-latency", "--:-:-:-:3 FADD R1, R2, R3\n--:-:-:-:1 FADD R4, R1, R3"),
+        ("raw-latency", "--:-:-:-:4 FADD R1, R2, R3\n--:-:-:-:1 IADD3 R4, R1, R3, RZ"),
+        ("", "--:-:-:-:5 FADD R1, R2, R3\n--:-:-:-:1 IADD3 R4, R1, R3, RZ"),
+        ("predicate-latency",
+         "--:-:-:Y:c ISETP.NE.AND P0, PT, R1, RZ, PT\n--:-:-:-:5 @P0 EXIT\n--:-:-:-:5 EXIT"),
+        ("", "--:-:-:Y:d ISETP.NE.AND P0, PT, R1, RZ, PT\n--:-:-:-:5 @P0 EXIT\n--:-:-:-:5 EXIT"),
+        ("raw-barrier", "--:-:1:-:2 LDS R1, [R2]\n--:-:-:-:1 FADD R4, R1, R3"),
+        ("", "--:-:1:-:2 LDS R1, [R2]\n01:-:-:-:1 FADD R4, R1, R3"),
+        ("raw-barrier", "--:-:1:-:2 LDS R1, [R2]\n02:-:-:-:1 FADD R4, R1, R3"),
+        ("barrier-setup", "--:-:1:-:1 LDS R1, [R2]\n01:-:-:-:1 FADD R4, R1, R3"),
+        ("", "--:-:-:-:1 LDS R1, [R2]\n--:-:1:-:2 LDS R5, [R2]\n01:-:-:-:1 FADD R4, R1, R3"),
+        ("raw-barrier",
+         "--:-:-:-:1 S2R R1, SR_TID.X\n--:-:1:-:2 S2R R5, SR_TID.Y\n01:-:-:-:1 FADD R4, R1, R3"),
+        ("war-barrier", "--:-:-:-:2 STS [R2], R1\n--:-:-:-:1 FADD R1, R4, R3"),
+        ("", "--:1:-:-:2 STS [R2], R1\n01:-:-:-:1 FADD R1, R4, R3"),
+        ("waw-barrier", "--:-:1:-:2 LDG.E R1, [R2]\n--:-:-:-:1 FADD R1, R4, R5"),
+        ("", "--:-:1:-:2 @P0 LDG.E R1, [R2]\n--:-:-:-:1 @!P0 FADD R1, R4, R5"),
+        ("waw-latency", "--:-:-:-:1 DADD R2, R4, R6\n--:-:-:-:1 FADD R2, R8, R9"),
+        ("raw-latency", ".L_0:\n--:-:-:-:1 FADD R1, R1, R3\n--:-:-:-:1 @P0 BRA `(.L_0)"),
+        ("", "--:-:-:-:2 UMOV UR4, 0x1\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
+        ("raw-latency", "--:-:-:-:1 UMOV UR4, 0x1\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
+    ],
+)  # fmt: skip
+def test_each_hazard_is_found(rules: str, text: str) -> None:
+    found = hazards(code_of(text))
+    assert " ".join(sorted({f.rule for f in found})) == rules
+    for finding in found:
+        assert finding.advice and finding.text in str(finding)
+
+
+@every_row(
+    "rules, text",
+    [
+        ("", "--:-:-:-:6 FADD R1, R2, R3\n--:-:-:-:1 FADD R4, R1, R3"),
+        ("raw-latency", "--:-:-:-:5 FADD R1, R2, R3\n--:-:-:-:1 FADD R4, R1, R3"),
+        ("", "--:-:-:-:2 FADD R1, R2, R3\n--:-:-:-:1 STS [R4], R1"),  # reads its operands late
+        ("raw-latency", "--:-:-:-:0 FADD R1, R2, R3\n--:-:-:-:1 STS [R4], R1"),
+        ("raw-latency", "--:-:-:-:6 IADD R1.CC, R2, R3\n--:-:-:-:1 IADD.X R4, R1, R3\n"
+                        "--:-:-:-:1 IADD R5, R4, R3"),
+        ("raw-barrier", "--:-:1:-:2 S2R R1, SR_TID.X\n--:-:-:-:1 IADD R4, R1, R3"),
+    ],
+)  # fmt: skip
+def test_hazards_of_maxwell(rules: str, text: str) -> None:
+    assert " ".join(sorted({f.rule for f in hazards(code_of(text, 52))})) == rules
+
+
+def count_findings(chosen: tuple[str, ...] | list[str]) -> tuple[int, list[str]]:
+    """Functions examined, and the findings in ptxas' code for sm_90a."""
+    functions, found = 0, []
+    for name in chosen:
+        data = cubin(name, "sm_90a")
+        if data is None:
+            continue
+        read = CubinFile.parse(data)
+        for function in read.functions:
+            functions += 1
+            found += [f"{name} {function} {f}" for f in hazards(function_code(read, function))]
+    return functions, found
+
+
+@needs_ptxas
+@pytest.mark.tools
+def test_ptxas_has_no_hazard() -> None:
+    functions, found = count_findings(CLEAN)
+    assert not found
+    assert functions >= 40
+
+
+@needs_ptxas
+@pytest.mark.tools
+@pytest.mark.slow
+def test_no_program_of_the_corpus_has_a_hazard() -> None:
+    functions, found = count_findings(names())
+    assert not found
+    assert functions >= 300
+
+
+def mutants(code: SassCode, seed: int, count: int) -> list[tuple[str, int, ControlCode]]:
+    """(what was done, instruction, new control code): a wait, a barrier or stall cycles changed."""
+    found = []
+    for i, x in enumerate(code.instructions):
+        if x.control is None or x.text is None:
+            continue
+        c = x.control
+        for b in range(6):
+            if c.wait >> b & 1:
+                found.append(("wait dropped", i, replace(c, wait=c.wait & ~(1 << b))))
+        if c.write:
+            found.append(("write barrier dropped", i, replace(c, write=0)))
+            found.append(("write barrier swapped", i, replace(c, write=c.write % 6 + 1)))
+        if c.read:
+            found.append(("read barrier dropped", i, replace(c, read=0)))
+        if c.stall > 3:
+            found.append(("stall cut", i, replace(c, stall=1, yields=False)))
+    random.Random(seed).shuffle(found)
+    return found[:count]
+
+
+@needs_ptxas
+@pytest.mark.tools
+def test_mutants_of_control_codes_are_found() -> None:
+    """A wait that ptxas sets is needed; a barrier or a stall may be covered by its neighbours."""
+    data = cubin("nvrtc/matmul", "sm_90a")
+    assert data
+    read = CubinFile.parse(data)
+    code = function_code(read, "tiled")
+    made: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for what, index, control in mutants(code, 3, 60):
+        changed = list(code.instructions)
+        changed[index] = replace(changed[index], control=control)
+        made[what] += 1
+        found[what] += bool(hazards(replace(code, instructions=tuple(changed))))
+    assert found["wait dropped"] == made["wait dropped"] >= 8
+    assert found["write barrier dropped"] >= 0.9 * made["write barrier dropped"] > 0
+    assert sum(found.values()) >= 0.6 * sum(made.values())

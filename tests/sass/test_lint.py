@@ -1,0 +1,89 @@
+"""Lint of machine code: each rule, the command, and none of the rules broken by ptxas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxas import ptxas
+from rows import every_row
+from sass_cubins import cubin
+from test_hazards import code_of
+from tilewright.cli import main
+from tilewright.sass import CubinFile, decode_code, encode_code, encoding_table, with_code
+from tilewright.sass.code_motion import CodeMotion
+from tilewright.sass.lint import LINT_RULES, lint_cubin, lint_function
+from tilewright.sass.lint.register_banks import bank_conflicts
+from tilewright.sass.sass_text import parse_instruction
+
+needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
+
+
+@every_row(
+    "rules, text",
+    [
+        ("long-stall", START + "--:-:-:-:c FADD R1, R1, R2"),
+        ("", START + "--:-:-:Y:c FADD R1, R1, R2"),
+        ("branch-stall", "--:-:-:-:4 EXIT"),
+        ("store-write-barrier", START + "--:-:1:-:2 STS [R2], R1"),
+        ("reuse-yield", START + "--:-:-:Y:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R2, R2, R1"),
+        ("stale-reuse", START + "--:-:-:-:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R3, R1, R2"),
+        ("unset-register", "--:-:-:-:5 FADD R1, R7, RZ"),
+        ("unknown-word", "--:-:-:-:1 .word 0x00000000000000000000000000000fff"),
+    ],
+)
+def test_each_rule(rules: str, text: str) -> None:
+    assert " ".join(sorted({f.rule for f in lint_function(code_of(text))})) == rules
+    assert not rules or rules in LINT_RULES
+
+
+@every_row(
+    "sm, text, cached, cycles",
+    [
+        (52, "FFMA R0, R4, R5, R0", (), 1),
+        (52, "FFMA R0, R4, R5, R0", ((0, 4),), 0),
+        (52, "FFMA R0, R4, R5, R0", ((1, 4),), 1),  # cached for the other operand
+        (52, "FFMA R0, R4, R8, R0", (), 2),
+        (52, "FFMA R0, R4, R4, R4", (), 0),
+        (90, "FFMA R0, R4, R5, R0", (), 0),
+        (90, "FFMA R0, R4, R6, R0", (), 1),
+        (90, "FFMA R0, R4, R6, R0", ((0, 4),), 0),
+    ],
+)
+def test_bank_conflicts(
+    sm: int, text: str, cached: tuple[tuple[int, int], ...], cycles: int
+) -> None:
+    assert bank_conflicts(sm, parse_instruction(text), cached) == cycles
+
+
+@needs_ptxas
+@pytest.mark.tools
+def test_ptxas_breaks_no_rule() -> None:
+    for name in ("reduce", "memory"):
+        data = cubin(name, "sm_90a")
+        assert data
+        assert not lint_cubin(CubinFile.parse(data))
+
+
+@needs_ptxas
+@pytest.mark.tools
+def test_the_command_prints_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = cubin("reduce", "sm_90a")
+    assert data
+    file = tmp_path / "reduce.cubin"
+    file.write_bytes(data)
+    assert main(["sass", "lint", str(file)]) == 0
+    assert "no findings" in capsys.readouterr().out
+    read = CubinFile.parse(data)
+    name = read.functions[0]
+    code = read.code(name)
+    table = encoding_table(90)
+    words = [x.raw & ~(0x3F << 116) for _, x in decode_code(table, code)]  # no instruction waits
+    changed = b"".join(w.to_bytes(16, "little") for w in words)
+    assert changed != encode_code(table, [x for _, x in decode_code(table, code)])
+    motion = CodeMotion({i: i for i in range(0, len(code), 16)}, len(code), len(code))
+    file.write_bytes(with_code(read, name, changed, motion).build())
+    assert main(["sass", "lint", str(file), "--function", name]) == 1
+    assert "raw-barrier" in capsys.readouterr().out
