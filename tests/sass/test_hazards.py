@@ -10,21 +10,24 @@ import pytest
 
 from ptxas import ptxas
 from rows import every_row
-from sass_cubins import cubin, names
-from tilewright.sass import ControlCode, CubinFile, assemble, decode_code, encoding_table
+from sass_cubins import code_of, cubin, names
+from tilewright.sass import ControlCode, CubinFile
 from tilewright.sass.machine.control_flow import SassCode
 from tilewright.sass.machine.hazards import function_code, hazards
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
-CLEAN = ("reduce", "stencil", "sort", "scan", "triton/gemm_f32", "triton/w8", "pointers", "calls")
-
-
-def code_of(text: str, sm: int = 90) -> SassCode:
-    lines = text.strip().splitlines()
-    while sm < 70 and len(lines) % 3:
-        lines.append("--:-:-:-:f NOP")
-    table = encoding_table(sm)
-    return SassCode.of(sm, decode_code(table, assemble(table, "\n".join(lines))))
+CLEAN = (
+    "reduce",
+    "stencil",
+    "sort",
+    "scan",
+    "triton/gemm_f32",
+    "triton/w8",
+    "pointers",
+    "nvrtc/memory",
+    "groups",
+    "clang/plain",
+)
 
 
 @every_row(

@@ -8,8 +8,7 @@ import pytest
 
 from ptxas import ptxas
 from rows import every_row
-from sass_cubins import cubin
-from test_hazards import code_of
+from sass_cubins import code_of, cubin
 from tilewright.cli import main
 from tilewright.sass import CubinFile, decode_code, encode_code, encoding_table, with_code
 from tilewright.sass.code_motion import CodeMotion

@@ -1,4 +1,6 @@
-"""Cubins that ptxas makes of our own PTX: for sm_90a and sm_80, and for sm_52 where it can."""
+"""Cubins that ptxas makes of our own PTX: for sm_90a and sm_80, and for sm_52 where it can; code
+from SASS text.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from pathlib import Path
 
 from ptxas import assemble, ptxas
 from tilewright.errors import SassError
+from tilewright.sass import assemble as assemble_sass
+from tilewright.sass import decode_code, encoding_table
+from tilewright.sass.machine.control_flow import SassCode
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 # Jump tables, calls, divisions by subroutine, shuffles; line tables; cp.async and mma.sync.
@@ -31,3 +36,12 @@ def cubin(name: str, arch: str) -> bytes | None:
         return assemble(re.sub(r"(?m)^\.target .*$", f".target {arch}", text, count=1), arch).code
     except AssertionError:
         return None
+
+
+def code_of(text: str, sm: int = 90) -> SassCode:
+    """The decoded code of SASS text; on sm_5x bundles are filled with NOP."""
+    lines = text.strip().splitlines()
+    while sm < 70 and len(lines) % 3:
+        lines.append("--:-:-:-:f NOP")
+    table = encoding_table(sm)
+    return SassCode.of(sm, decode_code(table, assemble_sass(table, "\n".join(lines))))
