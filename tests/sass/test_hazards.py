@@ -12,7 +12,7 @@ from ptxas import ptxas
 from rows import every_row
 from sass_cubins import code_of, cubin, names
 from tilewright.sass import ControlCode, CubinFile
-from tilewright.sass.machine.control_flow import SassCode
+from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code, hazards
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")

@@ -12,7 +12,7 @@ from ptxas import assemble, ptxas
 from tilewright.errors import SassError
 from tilewright.sass import assemble as assemble_sass
 from tilewright.sass import decode_code, encoding_table
-from tilewright.sass.machine.control_flow import SassCode
+from tilewright.sass.machine.code_paths import SassCode
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 # Jump tables, calls, divisions by subroutine, shuffles; line tables; cp.async and mma.sync.

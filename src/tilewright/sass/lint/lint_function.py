@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..cubin_file import CubinFile
 from ..finding import SassFinding
-from ..machine.control_flow import SassCode
+from ..machine.code_paths import SassCode
 from ..machine.hazards import function_code, hazards
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import register_effects

@@ -16,7 +16,7 @@ from ..encoding_table import encoding_table
 from ..finding import SassFinding
 from ..nv_info import BRANCH_TARGETS, branch_targets
 from ..sass_text import ALWAYS, SassText
-from .control_flow import SassCode, Stack
+from .code_paths import SassCode, Stack
 from .instruction_properties import InstructionProperties, instruction_properties
 from .latencies import GUARD, MAX_LATENCY, PUSHES, own_latency, result_latency, wide_gain
 from .pending import FIXED, READ, WRITE, PendingState

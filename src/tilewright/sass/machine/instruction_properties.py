@@ -136,9 +136,11 @@ _MAXWELL: Rows = (
     _rows("FFMA FADD FMUL FADD32I FMUL32I FFMA32I", "x32")
     | _rows("IADD IADD3 IADD32I ISCADD ISCADD32I LOP LOP32I LOP3 MOV MOV32I SEL XMAD ICMP FCMP"
             " LEPC VOTE CS2R P2R PRMT", "x32")
-    | _rows("FSET ISET", "compare", outputs="r", interval=2)
+    | _rows("HADD2 HADD2_32I HMUL2 HMUL2_32I HFMA2 HFMA2_32I IMUL IMUL32I IMAD IMAD32I IMADSP"
+            " FSWZADD GETCRSPTR GETLMEMBASE", "x32")
+    | _rows("FSET ISET HSET2", "compare", outputs="r", interval=2)
     | _rows("PSET CSET", "compare", outputs="r", interval=2)
-    | _rows("ISETP FSETP PSETP CSETP", "compare", outputs=_COMPARE, interval=2)
+    | _rows("ISETP FSETP PSETP CSETP HSETP2 VSETP", "compare", outputs=_COMPARE, interval=2)
     | _rows("IMNMX FMNMX LEA", "shift", interval=2)
     | _rows("SHL SHR SHF BFE BFI VABSDIFF VABSDIFF4 VADD VMAD VMNMX VSET VSHL VSHR",
             "shift", interval=2)
@@ -151,13 +153,17 @@ _MAXWELL: Rows = (
     | _rows("FCHK", "quarter", outputs="p", interval=4, dual=True)
     | _rows("S2R B2R", "special", VARIABLE, interval=1)
     | _rows("SHFL", "memory", VARIABLE, interval=1, queue="shared", dual=True)
-    | _rows("TEX TLD TLDS TEXS TLD4 TXQ", "texture", VARIABLE, "r", space="texture",
+    | _rows("AL2P PIXLD ALD IPA ISBERD OUT", "graphics", VARIABLE)
+    | _rows("AST SUST SURED", "graphics", VARIABLE, None)
+    | _rows("SULD SUATOM", "graphics", VARIABLE)
+    | _rows("TEX TLD TLDS TEXS TLD4 TXQ TXD TXA TLD4S TMML", "texture", VARIABLE, "r", space="texture",
             queue="texture", dual=True)
     | _memory(dual=True, in_order="global")
     | _rows("LDC", "constant", VARIABLE, space="constant", dual=True)
     | _rows("CCTL CCTLL MEMBAR", "memory", VARIABLE, None)
     | _rows("BAR DEPBAR NOP BRA BRX JMP JMX CAL RET EXIT SSY SYNC PBK BRK PCNT CONT PRET PEXIT"
-            " BPT KIL JCAL TEXDEPBAR", "branch", CONTROL, None)
+            " BPT KIL JCAL TEXDEPBAR RAM SAM RTT IDE STP R2B LONGJMP PLONGJMP SETCRSPTR SETLMEMBASE",
+            "branch", CONTROL, None)
 )  # fmt: skip
 
 ROWS: dict[int, Rows] = {52: _MAXWELL, 80: _AMPERE, 90: _HOPPER}
