@@ -154,15 +154,16 @@ _MAXWELL: Rows = (
     | _rows("S2R B2R", "special", VARIABLE, interval=1)
     | _rows("SHFL", "memory", VARIABLE, interval=1, queue="shared", dual=True)
     | _rows("AL2P PIXLD ALD IPA ISBERD OUT", "graphics", VARIABLE)
+    | _rows("SETCRSPTR SETLMEMBASE", "branch", CONTROL, None)
     | _rows("AST SUST SURED", "graphics", VARIABLE, None)
     | _rows("SULD SUATOM", "graphics", VARIABLE)
-    | _rows("TEX TLD TLDS TEXS TLD4 TXQ TXD TXA TLD4S TMML", "texture", VARIABLE, "r", space="texture",
-            queue="texture", dual=True)
+    | _rows("TEX TLD TLDS TEXS TLD4 TXQ TXD TXA TLD4S TMML", "texture", VARIABLE, "r",
+            space="texture", queue="texture", dual=True)
     | _memory(dual=True, in_order="global")
     | _rows("LDC", "constant", VARIABLE, space="constant", dual=True)
     | _rows("CCTL CCTLL MEMBAR", "memory", VARIABLE, None)
     | _rows("BAR DEPBAR NOP BRA BRX JMP JMX CAL RET EXIT SSY SYNC PBK BRK PCNT CONT PRET PEXIT"
-            " BPT KIL JCAL TEXDEPBAR RAM SAM RTT IDE STP R2B LONGJMP PLONGJMP SETCRSPTR SETLMEMBASE",
+            " BPT KIL JCAL TEXDEPBAR RAM SAM RTT IDE STP R2B LONGJMP PLONGJMP",
             "branch", CONTROL, None)
 )  # fmt: skip
 
