@@ -23,7 +23,7 @@ from .pending import FIXED, READ, WRITE, PendingState
 from .register_effects import Register, RegisterEffects, register_effects
 
 _VISITS = 40  # joins of one node before its state counts as stable
-_MIN_BARRIER_STALL = 2  # a barrier can be waited for so many cycles after its instruction's issue
+_MIN_BARRIER_STALL = 2  # cycles from an instruction's issue until its barrier can be waited for
 
 
 def function_code(cubin: CubinFile, name: str) -> SassCode:
@@ -41,7 +41,7 @@ def function_code(cubin: CubinFile, name: str) -> SassCode:
 
 def hazards(code: SassCode) -> list[SassFinding]:
     """All hazards of a function, by address. Raises SassError for an instruction whose properties
-    are not known; words that the encodings do not have are passed over.
+    are not known; words without an encoding are skipped.
     """
     return sorted(_HazardSearch(code).run())
 

@@ -48,7 +48,7 @@ _MAXWELL: dict[tuple[str, str, str], int] = {
     **{("R", _ANY, unit): 2 for unit in _LATE}, ("R", _ANY, "constant"): 4, ("R", _ANY, "x64"): 4,
 }  # fmt: skip
 _MAXWELL_GUARD_CYCLES = 13
-_WIDE_EARLY = 2  # IMAD.WIDE reads its addend, and writes the low register, so many cycles apart
+_WIDE_EARLY = 2  # cycles: IMAD.WIDE reads its addend late and writes its low register early
 PUSHES = {"SSY", "PBK", "PCNT", "PRET"}  # their guard holds for the matching jump, not for them
 MAX_LATENCY = 24
 

@@ -1,8 +1,8 @@
-"""What is still under way at a point of a program: results and reads that are not yet complete.
+"""What is still in flight at a point of a program: results and reads that are not yet complete.
 
 For each register the state holds the instructions that have it in use. A fixed result has its age
 in cycles; a variable instruction's write or read has the barriers that cover it, each with the
-number of later instructions that signal the same barrier (DEPBAR waits until so many are left).
+number of later instructions that signal the same barrier (DEPBAR waits until few are left).
 """
 
 from __future__ import annotations
