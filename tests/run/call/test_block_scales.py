@@ -191,8 +191,34 @@ def test_calls_with_block_scales() -> None:
     x = np.ones((4, 300), np.float32)
     a, b = quantize(x, "e4m3", (1, 128)), quantize(x, "e4m3", (128, 128)).T
     assert tilewright.matmul(a, b, device="vm").dtype == bf16
-    with pytest.raises(ProblemError, match="must have blocks of 128 along K and no epilogue"):
-        tilewright.matmul(a, b, epilogue=lambda acc: acc, device="vm")
+    with pytest.raises(ProblemError, match="both matrices must have blocks of 128 along K, got"):
+        tilewright.matmul(a, b.data, device="vm")
+
+
+def test_epilogues_see_the_scaled_product() -> None:
+    """Matrix operands that a warp loads beside the scales' warp, outputs, linear, a plan."""
+    rng = np.random.default_rng(5)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((70, 300), (96, 300)))
+    a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128))
+    c, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((70, 96), (96,)))
+    options: dict[str, Any] = {"out_dtype": "f32", "device": "vm"}
+    expected = tilewright.matmul(a, b.T, **options)
+
+    def biased(acc: Any, c: Any) -> Any:
+        return {"d": acc + c, "amax": tilewright.amax(acc)}
+
+    options["config"] = "tma:64x96x128:1:4"
+    found = tilewright.matmul(a, b.T, epilogue=biased, c=c, **options)
+    assert np.array_equal(found["d"], expected + c)
+    assert found["amax"] == np.abs(expected).max()
+    with pytest.raises(ConfigError, match="a warp each beside 3 consumer warpgroups"):
+        options["config"] = "tma:192x48x128:3:3"
+        tilewright.matmul(a, b.T, epilogue=biased, c=c, **options)
+    options["config"] = None
+    plan = tilewright.plan(a, b.T, epilogue=biased, c=c, **options)
+    assert np.array_equal(plan.run(a, b.T, c=c)["d"], expected + c)
+    found = tilewright.linear(a, b, bias, activation="relu", **options)
+    assert np.array_equal(found, np.maximum(expected + bias, 0))
 
 
 def test_a_work_tile_without_k_blocks_adds_nothing() -> None:

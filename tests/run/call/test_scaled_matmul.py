@@ -117,8 +117,8 @@ X = RNG.standard_normal((256, 256)).astype(np.float32)
 GROUPS = quantize(X, "e4m3", (1, 64))
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: tilewright.matmul(GROUPS, GROUPS.T), ProblemError, "a must have one scale or one per"),
-    (lambda: tilewright.matmul(X, quantize_weight(X, "u4").T), ProblemError, "packed weights"),
-    (lambda: tilewright.linear(X, quantize_weight(X, "u4")), ProblemError, "packed weights"),
+    (lambda: tilewright.matmul(X, quantize_weight(X, "u4").T), DtypeError, "packed weights"),
+    (lambda: tilewright.linear(X, quantize_weight(X, "u4")), DtypeError, "packed weights"),
     (lambda: tilewright.matmul(A.T, B), ProblemError, "a must have one scale or one per row"),
     (lambda: tilewright.matmul(A, B, beta=1.0), ProblemError, "c must be given if beta is not 0"),
     (lambda: tilewright.matmul(A, X), DtypeError, "b must be e4m3 or e5m2 if a is e4m3, got f32"),

@@ -26,13 +26,15 @@ WARPS = 4  # of a warpgroup
 
 class TileQueue:
     """Pipeline of tile indices from the producer warp to the consumer warpgroups, and to the warps
-    that load operands of their epilogues (``loads``).
+    that load operands of their epilogues (``loads``), and to the one that loads block ``scales``.
     """
 
-    def __init__(self, k: Builder, config: TmaConfig, *, loads: bool) -> None:
+    def __init__(
+        self, k: Builder, config: TmaConfig, *, loads: bool = False, scales: bool = False
+    ) -> None:
         self.slots = k.dynamic_shared(4 * SLOTS, 16, dtype="u32")
         readers = 1 if config.pingpong else config.consumers
-        self.pipeline = PipelineAsync(k, SLOTS, (WARPS + loads) * readers)
+        self.pipeline = PipelineAsync(k, SLOTS, (WARPS + loads) * readers + scales)
 
 
 class DynamicTileScheduler(TileScheduler):

@@ -113,6 +113,12 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
     if problem.epilogue is None:
         return
+    if problem.scaling is not None:
+        yield _Rule(
+            config.consumers == 3,
+            lambda: ": block scales and an epilogue need a warp each beside 3 consumer warpgroups",
+            "1 or 2 consumer warpgroups",
+        )
     if problem.pair:
         sharers = select(config.swap, config.cluster[1], config.cluster[0])
         yield _Rule(

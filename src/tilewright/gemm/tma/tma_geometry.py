@@ -13,12 +13,12 @@ from ...dtypes import dtype
 from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
 from ...quantization.weight_format import UNIT_K, UNIT_ROWS
 from ...target import DEFAULT_DEVICE, DeviceSpec
+from ..block_scaling import BLOCK
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
 
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
-SCALE_BUFFERS = 2  # k-blocks whose scales of columns are in shared memory
 GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
@@ -236,13 +236,23 @@ class TmaGeometry(Generic[N]):
         size = self.vector_bytes(problem)
         return (size > 0) & (self._shared_bytes_without_vectors(problem) + size <= MAX_SHARED_BYTES)
 
-    def scale_shared_bytes(self, problem: Problem) -> N:
-        """Bytes of shared memory of the block scales of single columns of the tile."""
+    def scale_units(self, problem: Problem) -> tuple[N, N]:
+        """Rows and columns of the tile that have one block scale in a stage: those of a wgmma, and
+        those that surely lie in one block.
+        """
+        assert problem.scaling is not None
+        sides = problem.scaling.rows, problem.scaling.columns
+        rows, columns = (select(self.swap, sides[1 - i], sides[i]) for i in range(2))
+        whole = power_of_two_divisor(self.tile[1], BLOCK)
+        return select(rows == 1, 1, WGMMA_ROWS), select(columns == 1, 1, whole)
+
+    def scale_stage_bytes(self, problem: Problem) -> N:
+        """Bytes of a stage's block scales in f32."""
         if problem.scaling is None:
             return 0 * self.stages
-        rows, columns = problem.scaling.rows, problem.scaling.columns
-        single = select(self.swap, rows, columns) == 1
-        size: N = select(single, self.consumers * SCALE_BUFFERS * self.tile[1] * 4, 0)
+        units = self.scale_units(problem)
+        count = self.tile[0] // units[0] + self.tile[1] // units[1]
+        size: N = -(-count * 4 // 16) * 16
         return size
 
     def shared_bytes(self, problem: Problem) -> N:
@@ -257,20 +267,22 @@ class TmaGeometry(Generic[N]):
         return total
 
     def _shared_bytes_without_loads(self, problem: Problem) -> N:
-        ring = self.stages * self.stage_bytes(problem)
-        return ring + self._beside_stages(problem)
+        return self.stages * self._whole_stage_bytes(problem) + self._beside_stages(problem)
+
+    def _whole_stage_bytes(self, problem: Problem) -> N:
+        """Bytes of a stage with its block scales."""
+        return self.stage_bytes(problem) + self.scale_stage_bytes(problem)
 
     def _beside_stages(self, problem: Problem) -> N:
-        scales = self.scale_shared_bytes(problem)
         aligned = 0 if problem.weights is None else SHARED_ALIGNMENT
-        return self.epilogue_shared_bytes(problem) + scales + BARRIER_BYTES + aligned
+        return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + aligned
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
         operands = self.load_bytes(problem) + self.vector_bytes(problem)
         taken = self._beside_stages(problem) + operands
         ring = device.limits.shared_per_block - taken
-        stages: N = ring // self.stage_bytes(problem)
+        stages: N = ring // self._whole_stage_bytes(problem)
         return stages
 
     def resident_clusters(self, device: DeviceSpec) -> N:

@@ -42,6 +42,7 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
+from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp, StageScales
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mainloop.tma_sparse_mainloop import SparseMainloop
@@ -75,6 +76,7 @@ from .tma_producer import TmaProducer, multicast_masks
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160)}
+SCALED_REGISTERS = {2: (40, 232)}  # with block scales
 
 
 def problem_class(problem: Problem, config: TmaConfig) -> Problem:
@@ -145,12 +147,11 @@ class TmaKernel:
         ).address()
         self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
         self.vectors = VectorStages(k, problem, config) if config.shares_vectors(problem) else None
-        self.scale_address = None
-        if size := config.scale_shared_bytes(problem):
-            self.scale_address = k.dynamic_shared(size, 16).address()
+        self.scales = None if problem.scaling is None else StageScales.of(k, problem, config)
         readers = 1 if config.pingpong else config.consumers
         readers *= WARPGROUP // mainloop_class(problem).release_threads
-        pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
+        arrivals = 1 if self.scales is None else 1 + LANES
+        pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1), arrivals)
         metadata = None
         if problem.sparse:
             address = k.dynamic_shared(stages * config.metadata_bytes(problem), 16).address()
@@ -162,8 +163,10 @@ class TmaKernel:
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
-        loads = self.loads is not None or self.vectors is not None
-        self.queue = TileQueue(k, config, loads=loads) if config.dynamic else None
+        self.queue = None
+        if config.dynamic:
+            loads = self.loads is not None or self.vectors is not None
+            self.queue = TileQueue(k, config, loads=loads, scales=self.scales is not None)
 
     def run(self) -> None:
         """Emit the kernel: prologue, then the roles of the warpgroups."""
@@ -181,7 +184,8 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        registers = REGISTERS.get(config.consumers, (None, None))
+        table = REGISTERS if self.scales is None else REGISTERS | SCALED_REGISTERS
+        registers = table.get(config.consumers, (None, None))
         self._run_roles(
             WarpRole(registers[0], self._produce),
             WarpRole(registers[1], lambda: self._consume(d, c)),
@@ -245,7 +249,8 @@ class TmaKernel:
 
     def _produce(self) -> None:
         """The roles of the producer warpgroup: one thread of its first warp issues all copies of A
-        and B; the next warps load operands of the epilogue, one for each consumer warpgroup.
+        and B; the next warps load operands of the epilogue, one for each consumer warpgroup; the
+        last one loads block scales.
         """
         k, stages, config = self.k, self.stages, self.config
         warp = k.shfl("idx", k.tid.x >> 5, 0)
@@ -254,6 +259,12 @@ class TmaKernel:
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
                 producer.run(self._copies())
             k.syncwarp()
+        if isinstance(self.parameters, ScaledParameters) and self.scales:
+            with k.if_(warp == SCALE_WARP):
+                ScaleLoadWarp(
+                    k, self.problem, config, self.parameters, self.scales, stages.pipeline,
+                    self.scheduler,
+                ).run()  # fmt: skip
         if self.operands and (self.loads or self.vectors):
             with k.if_((warp > 0) & (warp <= config.consumers)):
                 EpilogueLoadWarp(
@@ -334,10 +345,10 @@ class TmaKernel:
         partials.drain()
 
     def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:
-        k, p, problem, config = self.k, self.parameters, self.problem, self.config
+        k, problem, config = self.k, self.problem, self.config
         more = self.stages, self.scheduler, consumer, self.order, state
-        if isinstance(p, ScaledParameters):
-            return ScaledMainloop(k, problem, config, p, self.scale_address, *more)
+        if self.scales:
+            return ScaledMainloop(k, problem, config, self.scales, *more)
         return mainloop_class(problem)(k, problem, config, *more)
 
     def _epilogues(

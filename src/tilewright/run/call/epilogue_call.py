@@ -37,8 +37,15 @@ from .fast_path import CallCache, FastCall
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .prepared_call import Addresses, PreparedCall, prepare_call
-from .request import MatmulOptions, Request, check_factors_apart, check_output_overlap
-from .scaled.scaled_operands import has_quantized, scales_as_operands
+from .request import (
+    BlockScales,
+    MatmulOptions,
+    Request,
+    check_factors_apart,
+    check_output_overlap,
+)
+from .scaled.block_scale_views import request_with_scales
+from .scaled.scaled_operands import has_quantized, without_scales
 from .staging import StagedCall
 
 _fast_calls = CallCache()
@@ -78,10 +85,11 @@ def slow_epilogue_call(
     plan's; ProblemError for arrays that pose another. A and B may be Scaled matrices.
     """
     a, b, c, out, alpha, beta, operands = arguments
+    scales = None
     if function is not None and has_quantized(a, b):
-        a, b, function, operands = scales_as_operands(a, b, function, operands)
+        a, b, function, operands, scales = without_scales(a, b, function, operands)
     passed = epilogue_arguments(function, c, alpha, beta, operands)
-    call = launch_with_epilogue(a, b, passed, options, out, problem)
+    call = launch_with_epilogue(a, b, passed, options, out, problem, scales)
     if isinstance(out, Mapping):
         return call, None  # arrays for several outputs have no fast path
     return call, fast_matmul(call, arguments)
@@ -94,9 +102,14 @@ def launch_with_epilogue(
     options: MatmulOptions,
     out: Any,
     problem: gemm.Problem | None = None,
+    scales: BlockScales | None = None,
 ) -> LaunchedEpilogue:
-    """Stages 1 to 5 of a call."""
+    """Stages 1 to 5 of a call. ``scales``: of blocks of A and B."""
     requested = request_with_epilogue(a, b, arguments, options, out)
+    scale_views = None
+    if scales is not None:
+        request, scale_views = request_with_scales(requested.request, scales)
+        requested = requested._replace(request=request)
     request, graph = requested.request, requested.graph
     device = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(request, device, options.config)
@@ -105,11 +118,13 @@ def launch_with_epilogue(
     outs = requested.outs
     results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), outs)
     d = array_view.view(results[graph.d.name])
-    views = OperandViews(requested.a, requested.b, None, d, requested.b2)
+    views = OperandViews(requested.a, requested.b, None, d, requested.b2, scale_views)
     _check_outs(views, requested)
+    if scale_views is not None and out is not None:
+        scale_views.check_apart(d)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
-    others = [requested.b, requested.b2, *(x.view for x in inputs if x)]
+    others = [requested.b, requested.b2, *(x.view for x in inputs if x), *(scale_views or ())]
     owners = [view.owner for view in others if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)
     call.run((a, *owners, *results.values()))

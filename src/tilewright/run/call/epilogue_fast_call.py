@@ -55,14 +55,14 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
     if call.requested.b2 is not None:
         statements += ["if type(b) not in pair or len(b) != 2:", "    return None", "b, b2 = b"]
         matrices["b"], matrices["b2"] = b
-    scaled = unpacked(matrices)
+    scaled = unpacked(matrices, call.requested.request.scales is not None)
     statements += scaled.statements
     matrices = scaled.data
     if out is not None:
         matrices[D] = out
     factors = dict(zip(FACTORS, (c, alpha, beta), strict=True))
     sources = {name: (f"operands[{name!r}]", x) for name, x in operands.items()}
-    sources |= {name: (name, x) for name, x in scaled.scales.items()}
+    sources |= scaled.operands
     sources |= {name: (name, x) for name, x in factors.items() if name in call.requested.given}
     others = {name: x for name, x in factors.items() if name not in sources}
     constants = {f"default_{name}": x for name, x in others.items()}

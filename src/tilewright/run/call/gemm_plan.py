@@ -48,8 +48,8 @@ from .scaled.scaled_operands import (
     default_dtype,
     has_quantized,
     linear_combination,
-    scales_as_operands,
     with_block_scales,
+    without_scales,
 )
 from .staging import StagedCall
 
@@ -275,13 +275,16 @@ def _plan_with_epilogue(
         raise ProblemError(f"plan with an epilogue takes two arrays, got {len(what)} arguments")
     if callable(arguments.function) and not isinstance(arguments.function, Epilogue):
         arguments = arguments._replace(function=Epilogue(arguments.function))  # traced once
-    (a, b), own = what, arguments
+    (a, b), own, scales = what, arguments, None
     if has_quantized(a, b):
-        a, b, function, operands = scales_as_operands(a, b, own.function, own.operands)
+        a, b, function, operands, scales = without_scales(a, b, own.function, own.operands)
         arguments = own._replace(function=function, operands=operands)
     requested = request_with_epilogue(a, b, arguments, options, out)
+    request = requested.request
+    if scales is not None:
+        request, _ = request_with_scales(request, scales)
     on = device_for_arrays(requested.device, options.device)
-    prepared = prepare_call(requested.request, on, options.config)
+    prepared = prepare_call(request, on, options.config)
     return Plan.of(prepared, options.config, own.function)
 
 

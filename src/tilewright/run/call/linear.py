@@ -16,7 +16,8 @@ from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
 from .request import MatmulOptions
-from .scaled.scaled_operands import has_quantized, scales_as_operands
+from .scaled.fast_scaled_call import unpacked
+from .scaled.scaled_operands import has_quantized, without_scales
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": functions.relu,
@@ -128,29 +129,30 @@ class _Layer(NamedTuple):
         key = _activation_key(activation)
         epilogue = _epilogue(function, gate is not None, save, key)
         flat = None if out is None else _flat_out(out, tuple(lead), columns)
-        a = x.reshape(rows, depth)
+        a, scales = x.reshape(rows, depth), None
         if has_quantized(a, b):
-            a, b, epilogue, operands = scales_as_operands(a, b, epilogue, operands)
+            a, b, epilogue, operands, scales = without_scales(a, b, epilogue, operands)
         arguments = EpilogueArguments(epilogue, {}, operands)
-        return launch_with_epilogue(a, b, arguments, options, flat), shape
+        return launch_with_epilogue(a, b, arguments, options, flat, scales=scales), shape
 
     def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy or quantized.
+        None if a matrix is a copy.
         """
-        if has_quantized(self.x, (self.w, self.gate)):
-            return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
-        flat = [(requested.a, self.x), (residual and residual.view, self.residual)]
+        weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
+        scaled = unpacked({"a": self.x, **weights}, requested.request.scales is not None)
+        flat = [(requested.a, scaled.data["a"]), (residual and residual.view, self.residual)]
         if any(v and v.address != array_view.view(array).address for v, array in flat):
             return None
-        weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
-        matrices = {"a": self.x, **weights} | ({} if self.out is None else {D: self.out})
+        matrices = scaled.data | ({} if self.out is None else {D: self.out})
         sources = {name: (name, getattr(self, name)) for name in ("bias", "residual")}
+        sources |= scaled.operands
         absent = {name: x for name, x in self._asdict().items() if x is None and name != "out"}
         w, gate = ("b", "gate") if self.gate is None else ("b2", "b")
         parameters = f"a, {w}, bias, {gate}, residual, {D}"
-        form = CallForm(parameters, (), tuple(f"{name} is None" for name in absent))
+        conditions = tuple(f"{name} is None" for name in absent)
+        form = CallForm(parameters, scaled.statements, conditions, scaled.constants)
         return fast_call_with_epilogue(call, form, matrices, sources, shape)
 
 

@@ -41,6 +41,7 @@ from .request import (
     common_device,
     make_request,
 )
+from .scaled.fast_scaled_call import unpacked
 from .staging import StagedCall
 
 if TYPE_CHECKING:
@@ -150,8 +151,12 @@ def slow_call(
 
     Raises ProblemError if ``problem`` is given and the arrays pose another problem.
     """
+    passed = arguments
     if is_quantized(arguments.a, arguments.b):
-        return _quantized_call(arguments, options, problem)
+        in_blocks = scaled_operands.with_block_scales(arguments)
+        if in_blocks is None:
+            return _call_with_scales(arguments, options, problem)
+        arguments = in_blocks
     prepared, views, scales, d = prepare(arguments, options)
     prepared.check_problem(problem)
     a, b, c, out, alpha, beta, block_scales = arguments
@@ -166,21 +171,17 @@ def slow_call(
         launch_in_place(prepared, views, scales, stream)
         array_view.mark_written([d])
         wait_for_hidden_streams(prepared.device, stream, (a, b, c, alpha, beta, *more))
-        if block_scales is None:
-            fast_call = _fast_call(prepared, arguments, scales)
+        fast_call = _fast_call(prepared, passed, scales)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
 
 
-def _quantized_call(
+def _call_with_scales(
     arguments: MatmulArguments, options: MatmulOptions, problem: gemm.Problem | None
 ) -> tuple[Any, FastCall | None]:
-    """``slow_call`` of Scaled matrices: their scales are block scales or operands of an epilogue,
-    which computes D in bf16 by default.
+    """``slow_call`` of Scaled matrices whose scales are operands of an epilogue, which computes D
+    in bf16 by default.
     """
-    in_blocks = scaled_operands.with_block_scales(arguments)
-    if in_blocks is not None:
-        return slow_call(in_blocks, options, problem)
     a, b, c, out, alpha, beta, _ = arguments
     function, *factors = scaled_operands.linear_combination(c, alpha, beta)
     if out is None and options.out_dtype is None:
@@ -196,10 +197,14 @@ def _fast_call(
     prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors
 ) -> FastCall | None:
     """The fast path for calls like this one: ``fast_call(a, b, c, out, alpha, beta)``."""
-    *matrices, alpha, beta, _ = arguments
+    *matrices, alpha, beta, block_scales = arguments
+    if block_scales is not None:  # not passed as Scaled matrices
+        return None
     request = prepared.request
     names = tuple(map(scalar_name, range(len(scales))))
-    arrays = {name: x for name, x in zip("abcd", matrices, strict=True) if x is not None}
+    given = {name: x for name, x in zip("abcd", matrices, strict=True) if x is not None}
+    scaled = unpacked(given, in_blocks=True)
+    arrays = scaled.data
     factors = dict(zip(names, (alpha, beta), strict=True))
     on_device = [name for name, scale in zip(names, scales, strict=True) if scale.address]
     arrays |= {name: factors[name] for name in on_device}
@@ -217,7 +222,8 @@ def _fast_call(
     outputs = {"d": (request.output_shape, request.dtype)}
     call = RepeatableCall(prepared, arrays, outputs, frozenset("c"), scales, numbers, values)
     absent = tuple(f"{name} is None" for name in "cd" if name not in arrays)
-    return fast_call_for(call, CallForm(f"a, b, c, d, {', '.join(names)}", (), absent))
+    parameters = f"a, b, c, d, {', '.join(names)}"
+    return fast_call_for(call, CallForm(parameters, scaled.statements, absent, scaled.constants))
 
 
 def prepare(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...compile_cache import store
 from ...errors import ProblemError
-from ...gemm.kernel_launch import MATRICES
+from ...gemm.kernel_launch import MATRICES, SCALE_ADDRESSES
 from ...lazy_imports import deferred
 from ...source_key import source_key
 from ..devices.device_protocol import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
@@ -169,7 +169,9 @@ class PreparedCall:
         """
         names = list(MATRICES)
         if self.swapped:
-            names[:2] = names[1::-1]
+            for one, other in (MATRICES[:2], SCALE_ADDRESSES):
+                i, j = MATRICES.index(one), MATRICES.index(other)
+                names[i], names[j] = other, one
         return [
             BoundKernel(
                 launch.bind(bytes(arguments.block)),

@@ -165,7 +165,9 @@ class WgmmaMainloop:
                 )
 
     def _release_function(self) -> Callable[[Any, Any], None]:
-        """``release(stage, when)``: one thread arrives for each CTA that fills our stages."""
+        """``release(stage, when)``: one thread of ``release_threads`` arrives for each CTA that
+        fills our stages.
+        """
         k, pipeline = self.k, self.stages.pipeline
         cm, cn = self.config.cluster
         lane = k.tid.x & (self.release_threads - 1)

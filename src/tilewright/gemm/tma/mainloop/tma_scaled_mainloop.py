@@ -1,211 +1,126 @@
 """Consumer mainloop of kernel ``tma`` with block scales.
 
-A thread loads the scales that its accumulators need ahead: for each set of accumulators the next
-k-block's when it has promoted the last one's. It multiplies them in at the promotion, while the
-tensor core works on the next k-block. Scales of single columns pass through shared memory.
+A thread reads the scales of a stage in shared memory while the stage's wgmmas run, and multiplies
+its accumulators by them at the promotion, an FMA instead of an addition. Where each column has a
+scale of its own, its scales are read at the promotion, and the stage is released after it.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....builder import Builder, Reg
-from ...block_scaling import BLOCK
-from ...epilogue.operand_loads import load_vector
-from ...kernel_scalars import global_pointer
+from ....builder import Builder
 from ...problem import Problem
 from ..stage_operands import SharedStages
-from ..tile_scheduler import TileScheduler, WorkTileInfo
-from ..tma_arguments import ScaledParameters
+from ..tile_scheduler import TileScheduler
 from ..tma_config import TmaConfig
-from ..tma_geometry import SCALE_BUFFERS, WARPGROUP, WGMMA_ROWS
-from .tma_mainloop import PromotedMainloop
+from ..tma_geometry import WARPGROUP, WGMMA_ROWS
+from .scale_load_warp import LANES, SCALE_BYTES, StageScales
+from .tma_mainloop import AccumulatorTile, PromotedMainloop
 
 WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
 
 
-class ScaleOperand(NamedTuple):
-    """The scales of the rows, or of the columns, of a CTA's tile: element (i, j), of ``type``, is
-    the scale of block i of ``side`` rows or columns in block j of K. ``extent``: rows or columns of
-    the matrix.
-    """
-
-    address: Reg
-    stride: Reg
-    k_stride: Reg
-    batch_stride: Reg
-    side: int
-    extent: Reg
-    type: str
-
-
-class ScaleLoads:
-    """The scales of some rows, or columns, of each work tile. ``indices`` are those of the tile, in
-    registers or as numbers; ``sets``: how many k-blocks' scales are in registers at once.
-    """
-
-    def __init__(self, k: Builder, operand: ScaleOperand, indices: list[Any], sets: int) -> None:
-        self.k, self.operand, self.indices = k, operand, indices
-        self.base = global_pointer(k, operand.address)
-        self.pointers = [k.var("u64", 0) for _ in indices]
-        self.scales = [[k.var("f32", 0.0) for _ in indices] for _ in range(sets)]
-
-    def begin(self, first: Any, batch: Any, k_block: Any) -> None:
-        """Go to the work tile whose first row or column is ``first``, and to a k-block of it. The
-        scales are 0 until they are loaded, for a work tile may have no k-block.
-        """
-        k, operand = self.k, self.operand
-        start = k.const("u32", 0).to("u64")
-        if batch is not None:
-            start = start + batch.to("u64") * operand.batch_stride
-        block = k_block if isinstance(k_block, Reg) else k.const("u32", k_block)
-        start = start + block.to("u64") * operand.k_stride
-        for pointer, index in zip(self.pointers, self.indices, strict=True):
-            inside = k.min(first + index, operand.extent - 1)
-            k.mov(start + (inside // operand.side).to("u64") * operand.stride, into=pointer)
-        for scale in chain.from_iterable(self.scales):
-            scale.set(0.0)
-
-    def load(self, number: int) -> None:
-        """Load the current k-block's scales into set ``number``."""
-        for pointer, scale in zip(self.pointers, self.scales[number], strict=True):
-            at = self.base.cast(self.operand.type) + pointer
-            scale.set(load_vector(self.k, at, self.operand.type, 1)[0])
-
-    def advance(self) -> None:
-        """Go to the next k-block."""
-        for pointer in self.pointers:
-            self.k.add(pointer, self.operand.k_stride, into=pointer)
-
-
-class SharedScaleLoads(ScaleLoads):
-    """The scales of all columns of each work tile, a scale each: more than a thread has registers
-    for. A thread loads some of them for its warpgroup, which reads them in shared memory at
-    ``address``; ``barrier``: of the warpgroup.
-    """
-
-    def __init__(
-        self, k: Builder, operand: ScaleOperand, columns: int, address: Any, barrier: Any
-    ) -> None:
-        self.thread = k.tid.x & (WARPGROUP - 1)
-        own = [self.thread + i for i in range(0, columns, WARPGROUP)]
-        super().__init__(k, operand, own, SCALE_BUFFERS)
-        self.number, self.barrier = columns, barrier
-        first = k.pointer("shared", "f32", address)
-        self.buffers = [first + i * columns for i in range(SCALE_BUFFERS)]
-
-    def share(self, number: int) -> None:
-        """Store the loaded scales of set ``number`` in shared memory, for the warpgroup."""
-        k = self.k
-        for i, scale in enumerate(self.scales[number]):
-            with k.when(self.thread + i * WARPGROUP < self.number):
-                self.buffers[number].store(scale, index=self.thread + i * WARPGROUP)
-        k.emit("bar.sync", self.barrier, WARPGROUP)
-
-    def neighbours(self, number: int, column: int) -> tuple[Reg, ...]:
-        """The scales of this thread's two neighbours among the 8 columns from ``column`` on."""
-        own = (self.thread & 3) * 2 + column
-        return (self.buffers[number] + own).aligned(8).load(2)
-
-
 class ScaledMainloop(PromotedMainloop):
-    """The mainloop with block scales. ``begin`` precedes each ``run``. ``shared``: where the scales
-    of columns are in shared memory.
-    """
+    """The mainloop with block scales, those of the stages in shared memory."""
+
+    release_threads = LANES  # every warp arrives, for it has read scales itself
 
     def __init__(
-        self, k: Builder, problem: Problem, config: TmaConfig, parameters: ScaledParameters,
-        shared: Any, stages: SharedStages, scheduler: TileScheduler, consumer: Any, *more: Any,
+        self, k: Builder, problem: Problem, config: TmaConfig, scales: StageScales,
+        stages: SharedStages, scheduler: TileScheduler, consumer: Any, *more: Any,
     ) -> None:  # fmt: skip
         super().__init__(k, problem, config, stages, scheduler, consumer, *more)
-        assert problem.scaling is not None
-        p, sides = parameters, (problem.scaling.rows, problem.scaling.columns)
-        types = problem.scaling.types
-        a = ScaleOperand(
-            p.scale_a, p.scale_a_m, p.scale_a_k, p.scale_a_batch, sides[0], p.m, types[0]
-        )  # fmt: skip
-        b = ScaleOperand(
-            p.scale_b, p.scale_b_n, p.scale_b_k, p.scale_b_batch, sides[1], p.n, types[1]
-        )  # fmt: skip
-        left, right = (b, a) if config.swap else (a, b)
-        self.rows = ScaleLoads(k, left, self._row_indices(left.side), len(self.sets))
-        self.columns: ScaleLoads
-        if right.side == 1:
-            n = config.tile[1]
-            own = shared + consumer * (SCALE_BUFFERS * n * 4)
-            self.columns = SharedScaleLoads(k, right, n, own, consumer + 1)
+        self.scales = scales
+        self.single_rows, self.single_columns = (
+            run.unit == 1 for run in (scales.rows, scales.columns)
+        )
+        lane = k.tid.x & (WARPGROUP - 1)
+        row = (lane >> 5) * WARP_ROWS + ((lane & 31) >> 2) if self.single_rows else 0
+        if config.consumers > 1 and not config.pingpong:
+            row = row + consumer * (config.warpgroup_rows // scales.rows.unit)
+        self.own_row = k.mov((k.const("u32", 0) + row) * SCALE_BYTES)
+        self.own_column = k.mov(((lane & 3) * 2 + scales.columns.first) * SCALE_BYTES)
+        self.rows = [self._row_registers() for _ in self.sets if self.single_columns]
+        self.factors = [self._factor_registers(tiles) for tiles in self.sets]
+
+    def _row_registers(self) -> list[list[Any]]:
+        """Of each 64-row block the scales of a thread's two rows, or the one of both."""
+        each = 2 if self.single_rows else 1
+        return [[self.k.var("f32", 0.0) for _ in range(each)] for _ in self.blocks]
+
+    def _factor_registers(self, tiles: list[AccumulatorTile]) -> dict[tuple[int, int], list[Any]]:
+        """What a thread's accumulators are multiplied by, of its two rows or of both: by block and
+        unit of columns, where these share a scale.
+        """
+        if self.single_columns:
+            return {}
+        unit, each = self.scales.columns.unit, 2 if self.single_rows else 1
+        return {
+            (tile.block, number): [self.k.var("f32", 0.0) for _ in range(each)]
+            for tile in tiles
+            for number in range(tile.column // unit, -(-(tile.column + tile.columns) // unit))
+        }
+
+    def _issue(self, index: int) -> None:
+        super()._issue(index)
+        stage = self.scales.at(self.state.stage)
+        if self.single_columns:
+            for block in {tile.block for tile in self.sets[index]}:
+                self._read_rows(stage, block, self.rows[index][block])
         else:
-            self.unit, zero = gcd(config.tile[1], BLOCK), k.const("u32", 0)
-            first = [zero + column for column in range(0, config.tile[1], self.unit)]
-            self.columns = ScaleLoads(k, right, first, len(self.sets))
-        self.ahead = k.var("u32", 0)  # k-blocks of the work tile whose scales are not loaded yet
+            self._multiply_scales(stage, self.factors[index])
 
-    def _row_indices(self, side: int) -> list[Any]:
-        """Rows with a scale of their own: of each block, one or the two of this thread."""
-        lane = self.k.tid.x & (WARPGROUP - 1)
-        row = (lane >> 5) * WARP_ROWS + ((lane & 31) >> 2)
-        zero = self.k.const("u32", 0)
-        halves = [row, row + WARP_ROWS // 2] if side == 1 else [zero]
-        return [half + block * WGMMA_ROWS for block in self.blocks for half in halves]
+    def _read_rows(self, stage: Any, block: int, into: list[Any]) -> None:
+        """Read the scales of a thread's rows of a 64-row block."""
+        run = self.scales.rows
+        for half, scale in enumerate(into):
+            number = run.first + (block * WGMMA_ROWS + half * (WARP_ROWS // 2)) // run.unit
+            self._at(stage + self.own_row, number).load(into=(scale,))
 
-    def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
-        """Go to a work tile, of which this warpgroup computes the rows from ``first_row`` on."""
-        self.ahead.set(tile.k_blocks)
-        self.rows.begin(tile.row + first_row, tile.batch, tile.first_k_block)
-        self.columns.begin(tile.column, tile.batch, tile.first_k_block)
-        for index in range(len(self.sets)):
-            self._load(index)
+    def _at(self, address: Any, number: int) -> Any:
+        """Pointer to the scale ``number`` scales from an address on."""
+        return self.k.pointer("shared", "f32", address) + number
 
-    def _load(self, index: int) -> None:
-        """Load the scales of a set's next k-block, if there is one."""
-        k = self.k
-        with k.when(self.ahead != 0):
-            self.rows.load(index)
-            self.columns.load(index)
-        if self._reads_last(index):
-            self.rows.advance()
-            self.columns.advance()
-            k.max(self.ahead, 1, into=self.ahead)
-            self.ahead.set(self.ahead - 1)
+    def _multiply_scales(self, stage: Any, factors: dict[tuple[int, int], list[Any]]) -> None:
+        """The products of the scales of rows and of units of columns."""
+        k, rows, columns = self.k, dict[int, list[Any]](), dict[int, Any]()
+        for (block, number), products in factors.items():
+            if block not in rows:
+                rows[block] = [k.var("f32") for _ in products]
+                self._read_rows(stage, block, rows[block])
+            if number not in columns:
+                columns[number] = self._at(stage, self.scales.columns.first + number).load(1)[0]
+            for product, row in zip(products, rows[block], strict=True):
+                k.mul(row, columns[number], into=product)
 
     def _add(self, index: int) -> None:
         """Add a set to the total, each accumulator times the product of its two scales."""
-        self._release_read(index)
-        if isinstance(self.columns, SharedScaleLoads):
-            self.columns.share(index)
+        if not self.single_columns:
+            self._release_read(index)
+        last = self.previous if self._reads_last(index) else self.state.stage
+        own = self.scales.at(last) + self.own_column if self.single_columns else None
         for tile in self.sets[index]:
             total = self.total[tile.block][tile.column // 2 : (tile.column + tile.columns) // 2]
-            rows = self._row_scales(tile.block, index)
-            factors: dict[int, list[Any]] = {}
             for i in range(0, len(total), 4):  # 8 columns: two neighbours of each of two rows
-                column = tile.column + i * 2
-                for j, factor in enumerate(self._factors(rows, column, index, factors)):
+                factors = self._factors(index, tile.block, tile.column + i * 2, own)
+                for j, factor in enumerate(factors):
                     self.k.mad(tile.registers[i + j], factor, total[i + j], into=total[i + j])
-        self._load(index)
+        if self.single_columns:
+            self._release_read(index)
 
-    def _row_scales(self, block: int, index: int) -> list[Any]:
-        """The scales of a thread's two rows of a 64-row block."""
-        scales = self.rows.scales[index]
-        each = len(scales) // len(self.blocks)
-        own = scales[block * each : (block + 1) * each]
-        return own if each == 2 else own * 2
-
-    def _factors(
-        self, rows: list[Any], column: int, index: int, known: dict[int, list[Any]]
-    ) -> list[Any]:
-        """What a thread's four accumulators of 8 columns are multiplied by. ``known``: of columns
-        that share a scale.
+    def _factors(self, index: int, block: int, column: int, own: Any) -> list[Any]:
+        """What a thread's four accumulators of 8 columns are multiplied by. ``own``: the address of
+        the scales of its columns, where each has one.
         """
-        if isinstance(self.columns, SharedScaleLoads):
-            pair = self.columns.neighbours(index, column)
-            return [row * scale for row in rows for scale in pair]
-        group = column // self.unit
-        if group not in known:
-            scale = self.columns.scales[index][group]
-            same = rows[0] is rows[1]
-            first = rows[0] * scale
-            second = first if same else rows[1] * scale
-            known[group] = [first, first, second, second]
-        return known[group]
+        if own is None:
+            factors = self.factors[index][block, column // self.scales.columns.unit]
+            return [x for x in (factors if len(factors) == 2 else factors * 2) for _ in range(2)]
+        rows = self.rows[index][block]
+        pair = self._at(own, column).aligned(8).load(2)
+        return [row * scale for row in (rows if len(rows) == 2 else rows * 2) for scale in pair]
+
+    def _release_read(self, index: int) -> None:
+        if self._reads_last(index):
+            self.k.syncwarp()
+        super()._release_read(index)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,14 +33,26 @@ def has_quantized(a: Any, b: Any) -> bool:
     return is_quantized(*_matrices(a, b))
 
 
-def scales_as_operands(
-    a: Any, b: Any, function: Any, operands: Mapping[str, Any]
-) -> tuple[Any, Any, Epilogue, dict[str, Any]]:
-    """The data of the matrices, and the epilogue of their accumulators with the scales as operands
-    in front of ``function``.
+class ArraysWithScales(NamedTuple):
+    """The data of matrices, the epilogue function and its operands, to which scales of rows and
+    columns are added, or the block scales.
+    """
+
+    a: Any
+    b: Any
+    function: Any
+    operands: dict[str, Any]
+    scales: BlockScales | None = None
+
+
+def without_scales(a: Any, b: Any, function: Any, operands: Mapping[str, Any]) -> ArraysWithScales:
+    """The data of the matrices, and their scales: block scales, or operands of the epilogue of
+    their accumulators in front of ``function``.
 
     Raises ProblemError for other scales that vary along K.
     """
+    if (scales := block_scales(a, b)) is not None:
+        return ArraysWithScales(a.data, b.data, function, {**operands}, scales)
     if isinstance(b, _WEIGHTS):
         _check_matrix("a", a)
         return _weights_as_operands(a, b, function, operands)
@@ -48,23 +60,23 @@ def scales_as_operands(
     named = list(zip(("a", "b", "b2"), NAMES, matrices, strict=False))
     for name, _, matrix in named:
         _check_matrix(name, matrix)
-    scales = {name: x.scales for _, name, x in named if isinstance(x, Scaled)}
+    given = {name: x.scales for _, name, x in named if isinstance(x, Scaled)}
     left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
     second = right[0] if len(right) == 1 else tuple(right)
-    wrapped = _with_scales(function, tuple(scales), len(right))
-    return left, second, wrapped, {**operands, **scales}
+    wrapped = _with_scales(function, tuple(given), len(right))
+    return ArraysWithScales(left, second, wrapped, {**operands, **given})
 
 
 def _weights_as_operands(
     a: Any, b: Any, function: Any, operands: Mapping[str, Any]
-) -> tuple[Any, Any, Epilogue, dict[str, Any]]:
-    """``scales_as_operands`` for packed weights, whose global scale is an operand."""
+) -> ArraysWithScales:
+    """``without_scales`` for packed weights, whose global scale is an operand."""
     scales = {NAMES[0]: a.scales} if isinstance(a, Scaled) else {}
     found = weight_operands(a.data if isinstance(a, Scaled) else a, b)
     if found.factor is not None:
         scales[NAMES[1]] = found.factor
     wrapped = _with_scales(function, tuple(scales), 1)
-    return found.a, found.b, wrapped, {**operands, **scales}
+    return ArraysWithScales(found.a, found.b, wrapped, {**operands, **scales})
 
 
 def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
@@ -83,7 +95,7 @@ def _check_matrix(name: str, matrix: Any) -> None:
         line = "row" if name == "a" else "column"
         raise ProblemError(
             f"{name} must have one scale or one per {line}, or both matrices must have blocks of "
-            f"{BLOCK} along K and no epilogue, got {matrix}",
+            f"{BLOCK} along K, got {matrix}",
             hint=f"{name}.dequantize() is the matrix in f32",
         )
 
@@ -127,7 +139,8 @@ def _scale_blocks(matrix: Scaled) -> tuple[int, int]:
 
 def _grid(matrix: Scaled) -> Any:
     """The scales, as many rows and columns as there are blocks."""
-    return matrix.scales.reshape(grid_shape(matrix.shape, matrix.block))
+    grid = grid_shape(matrix.shape, matrix.block)
+    return matrix.scales if tuple(matrix.scales.shape) == grid else matrix.scales.reshape(grid)
 
 
 def _size(array: Any) -> int:
