@@ -94,14 +94,15 @@ class FormSearch:
     def new_forms(self, words: Sequence[int]) -> dict[Form, int]:
         """The forms of words that are not known: a word of each."""
         found: dict[Form, int] = {}
+        new: Counter[Form] = Counter()
         for word, said in zip(words, self.learner.texts(words), strict=True):
             if said is None or said[1].form in self.words:
                 continue
-            if (
-                self.failed[said[1].form] < ATTEMPTS
-                and self.shapes[shape(said[1].form)] < SHAPE_FORMS
-            ):
-                found.setdefault(said[1].form, word)
+            form = said[1].form
+            if form not in found and self.failed[form] < ATTEMPTS:
+                new[shape(form)] += 1
+                if self.shapes[shape(form)] + new[shape(form)] <= SHAPE_FORMS:
+                    found[form] = word
         return found
 
     def spread(self, depth: int, limit: int, start: dict[Form, int] | None = None) -> None:
@@ -211,11 +212,13 @@ class FormSearch:
         return words
 
     def reads(self, entry: SassEncoding, word: int, said: Said) -> bool | None:
-        """Whether nvdisasm's text of a word encodes to it; None where it is no such form."""
+        """Whether nvdisasm's text of a word encodes to it; None where it is no such form, or where
+        the encoding refuses the text.
+        """
         if said is None or said[1].form != entry.form:
             return None
         try:
             mine = entry.encode(said[1], self.learner.next(said[0]))
         except (SassError, ValueError):
-            return False
+            return None
         return not (mine ^ word) & ~entry.silent

@@ -67,8 +67,12 @@ class NumberField:
         if isinstance(number, float | NanBits) is not (self.kind[-1].isdigit()):
             raise Unencodable(f"a number must be {self.kind}, got {number!r}")
         value = float_bits(number, self.kind) if isinstance(number, float) else int(number)
-        for rest in (value - self.constant, value - self.constant - self._span):
-            word = self._pick(rest)
+        rest = value - self.constant
+        readings = (
+            [rest] if rest < self._span // 2 or rest >= self._span else [rest, rest - self._span]
+        )
+        for reading in readings:
+            word = self._pick(reading)
             if word is not None:
                 return word
         raise Unencodable(f"a number must fit into {len(self.bits)} bits, got {number!r}")

@@ -1,4 +1,4 @@
-"""``tilewright sass``: disassemble and lint the machine code of a cubin."""
+"""``tilewright sass``: disassemble and lint the machine code of a cubin, and maxas' actions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from ...errors import CubinError
 from ...sass import CubinFile, disassemble, encoding_table
 from ...sass.lint import LINT_RULES, lint_function
 from ...sass.machine.hazards import function_code
+from . import sass_maxas
 
 
 def add(commands: Any) -> None:
     """Add the subcommand to the parser."""
-    command = commands.add_parser("sass", help="disassemble or lint the machine code of a cubin")
+    command = commands.add_parser(
+        "sass", help="disassemble, lint, schedule, assemble the machine code of a cubin"
+    )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     action = actions.add_parser(
         "disassemble",
@@ -35,6 +38,7 @@ def add(commands: Any) -> None:
     _add_file(action)
     action.add_argument("--speed", action="store_true", help="report bank conflicts and idle reuse")
     action.set_defaults(run=lint)
+    sass_maxas.add(actions)
 
 
 def _add_file(action: argparse.ArgumentParser) -> None:

@@ -1,0 +1,133 @@
+"""The actions of ``tilewright sass`` that maxas has: list, test, extract, insert, pre."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ...errors import SassError
+from ...sass import CubinFile, encoding_table
+from ...sass.maxas import (
+    assemble_maxas,
+    check_encodings,
+    extract_kernel,
+    folder_loader,
+    insert_kernel,
+    list_kernels,
+    preprocess,
+)
+
+_TRUST = "Programs in the file (CODE, [+ +], [- -]) are Python and run with all rights."
+
+
+def add(actions: Any) -> None:
+    """Add the actions to the parser of ``sass``."""
+    action = _action(actions, "list", _list, "print a cubin's kernels and symbols")
+    action.add_argument("cubin")
+    action = _action(actions, "test", _test, "assemble a cubin's instructions from their text")
+    action.add_argument("cubin")
+    action.add_argument("--all", action="store_true", help="also count what passes, by opcode")
+    action = _action(actions, "extract", _extract, "print a kernel as a maxas file")
+    action.add_argument("cubin")
+    action.add_argument("output", nargs="?", metavar="FILE", help="where to write it")
+    action.add_argument("--kernel", default="", metavar="NAME", help="default: the first")
+    action = _action(actions, "pre", _pre, f"run a maxas file's programs and schedule it. {_TRUST}")
+    action.add_argument("file")
+    action.add_argument("output", nargs="?", metavar="FILE", help="where to write it")
+    action.add_argument("--sm", type=int, default=52, help="the architecture: 52, 80, 90")
+    _options(action)
+    action = _action(actions, "insert", _insert, f"assemble a maxas file into a cubin. {_TRUST}")
+    action.add_argument("file")
+    action.add_argument("cubin")
+    action.add_argument("output", nargs="?", metavar="CUBIN", help="default: the same cubin")
+    action.add_argument("--kernel", default="", metavar="NAME", help="default: the file's")
+    action.add_argument("--noreuse", action="store_true", help="keep the file's reuse flags")
+    action.add_argument("--share", action="store_true",
+                        help="names that are never live together share registers")  # fmt: skip
+    _options(action)
+
+
+def _action(actions: Any, name: str, perform: Any, text: str) -> Any:
+    action = actions.add_parser(name, help=text.partition(". ")[0], description=text)
+    action.set_defaults(run=perform)
+    return action
+
+
+def _options(action: Any) -> None:
+    action.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
+                        help="a name for the file's programs")  # fmt: skip
+    action.add_argument("--auto", action="store_true",
+                        help="assign barriers, stalls and yields; ignore the file's")  # fmt: skip
+
+
+def _defines(options: argparse.Namespace) -> dict[str, object]:
+    """The names of -D: integers where they look so."""
+    found: dict[str, object] = {}
+    for text in options.defines:
+        name, sign, value = text.partition("=")
+        if not sign or not name.isidentifier():
+            raise SassError(f"-D must be NAME=VALUE, got {text!r}")
+        try:
+            found[name] = int(value, 0)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SassError(f"a maxas file must be UTF-8 text, got {path} ({error})") from error
+
+
+def _write(text: str, output: str | None) -> int:
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        Path(output).write_text(text, encoding="utf-8")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    print(list_kernels(CubinFile.parse(Path(options.cubin).read_bytes())))
+    return 0
+
+
+def _test(options: argparse.Namespace) -> int:
+    found = check_encodings(CubinFile.parse(Path(options.cubin).read_bytes()))
+    if options.all:
+        for opcode, count in sorted(found.opcodes.items()):
+            print(f"PASS {count:6d} {opcode}")
+    print(found)
+    return int(bool(found.failed))
+
+
+def _extract(options: argparse.Namespace) -> int:
+    cubin = CubinFile.parse(Path(options.cubin).read_bytes())
+    name = options.kernel or next(iter(sorted(cubin.functions)), "")
+    return _write(extract_kernel(cubin, name), options.output)
+
+
+def _pre(options: argparse.Namespace) -> int:
+    text = preprocess(
+        encoding_table(options.sm), _read(options.file), options.file,
+        load=folder_loader(Path(options.file).parent), defines=_defines(options),
+        automatic_control=options.auto,
+    )  # fmt: skip
+    return _write(text, options.output)
+
+
+def _insert(options: argparse.Namespace) -> int:
+    cubin = CubinFile.parse(Path(options.cubin).read_bytes())
+    kernel = assemble_maxas(
+        encoding_table(cubin.sm), _read(options.file), options.file,
+        load=folder_loader(Path(options.file).parent), defines=_defines(options),
+        automatic_reuse=not options.noreuse, share_registers=options.share,
+        automatic_control=options.auto,
+    )  # fmt: skip
+    edited = insert_kernel(cubin, kernel, options.kernel)
+    Path(options.output or options.cubin).write_bytes(edited.build())
+    print(kernel.report())
+    return 0

@@ -1,0 +1,1 @@
+"""Scheduling, register allocation and reuse flags of machine code, for every architecture."""

@@ -1,0 +1,81 @@
+"""maxas' commands over cubins: extract and insert are inverse, and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxas import ptxas
+from sass_cubins import cubin
+from tilewright.cli import main
+from tilewright.errors import CubinError
+from tilewright.sass import CubinFile, decode_code, encoding_table
+from tilewright.sass.maxas import (
+    assemble_maxas,
+    check_encodings,
+    extract_kernel,
+    insert_kernel,
+    list_kernels,
+)
+
+pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
+SM_90 = encoding_table(90)
+
+
+def parsed(name: str) -> CubinFile:
+    data = cubin(name, "sm_90a")
+    assert data
+    return CubinFile.parse(data)
+
+
+@pytest.mark.parametrize("name", ["clang/plain", "stencil"])
+def test_what_is_extracted_and_inserted_is_the_same_cubin(name: str) -> None:
+    before = parsed(name)
+    after = before
+    for kernel in before.functions:
+        made = assemble_maxas(SM_90, extract_kernel(before, kernel), automatic_reuse=False)
+        old = before.code(kernel)
+        assert made.code == old
+        assert made.registers <= before.registers(kernel)
+        if not any("INDIRECT" in a.name for a in before.attributes(kernel)):
+            after = insert_kernel(after, made)
+    again = CubinFile.parse(after.build())
+    assert [again.code(k) for k in before.functions] == [before.code(k) for k in before.functions]
+
+
+def test_a_longer_kernel_is_inserted() -> None:
+    before = parsed("stencil")
+    text = extract_kernel(before, "blur").replace("EXIT;", "NOP;\n--:-:-:-:5       EXIT;")
+    after = insert_kernel(before, assemble_maxas(SM_90, text))
+    again = CubinFile.parse(after.build())
+    names = [x.text.opcode for _, x in decode_code(SM_90, again.code("blur")) if x.text]
+    exits = next(a.words for a in again.attributes("blur") if a.name == "EXIT_INSTR_OFFSETS")
+    assert sorted(exits) == [16 * i for i, n in enumerate(names) if n == "EXIT"]
+    with pytest.raises(CubinError, match=r"a kernel must be one of .*, got 'blur2'"):
+        insert_kernel(before, assemble_maxas(SM_90, text), "blur2")
+
+
+def test_a_cubin_is_listed_and_tested() -> None:
+    cubin_file = parsed("stencil")
+    shown = list_kernels(cubin_file)
+    assert "arch: sm_90" in shown and "Kernel: blur (Params: 4, Size: " in shown
+    found = check_encodings(cubin_file)
+    assert not found.failed and found.passed > 400
+    assert found.opcodes["IMAD"] > 10 and f"Pass: {found.passed} Fail: 0" in str(found)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = cubin("stencil", "sm_90a")
+    assert data
+    file, text, new = tmp_path / "a.cubin", tmp_path / "a.sass", tmp_path / "b.cubin"
+    file.write_bytes(data)
+    assert main(["sass", "list", str(file)]) == 0
+    assert main(["sass", "test", "--all", str(file)]) == 0
+    assert main(["sass", "extract", "--kernel", "blur", str(file), str(text)]) == 0
+    assert main(["sass", "insert", "--auto", str(text), str(file), str(new)]) == 0
+    assert "blur: " in capsys.readouterr().out
+    assert CubinFile.parse(new.read_bytes()).functions == CubinFile.parse(data).functions
+    assert main(["sass", "pre", "--sm", "90", "-D", "x=1", str(text)]) == 0
+    assert "STG.E.U8" in capsys.readouterr().out
+    assert main(["sass", "pre", "-D", "x", str(text)]) == 2
