@@ -113,6 +113,29 @@ class SparseCase:
         return float(error.nan_to_num(nan=torch.inf).max())
 
 
+def compression(type_: str, m: int, k: int) -> str:
+    """A line with the rate of ``compress_24`` by magnitude, beside that of a copy."""
+    count = 4
+    ws = [random_elements(type_, m, k) for _ in range(count)]
+    out = torch.empty_like(ws[0])
+    sparse = tilewright.compress_24(ws[0], "magnitude")
+    works = [
+        lambda i: tilewright.compress_24(ws[i % count], "magnitude"),
+        lambda i: out.copy_(ws[i % count]),
+    ]
+    graphs = [graph(work, 12) for work in works]
+    ours, copy = (statistics.median(t) / 12 for t in sustained(graphs, QUICK.pairs, QUICK.warm_up))
+    moved = ws[0].nbytes + sparse.nbytes
+    rate, copy_rate = moved / ours / 1e12, 2 * ws[0].nbytes / copy / 1e12
+    same = (
+        sparse.metadata.cpu() == tilewright.compress_24(ws[0].cpu(), "magnitude").metadata
+    ).all()
+    return (
+        f"| compress_24 {type_} {m}×{k} | {1e6 * ours:.1f} µs | {rate:.2f} TB/s | "
+        f"copy {copy_rate:.2f} TB/s | {rate / copy_rate:.3f} of it | same bits: {bool(same)} |"
+    )
+
+
 @tilewright.epilogue
 def to_bf16(x: Any) -> Any:
     return tilewright.cast(x, "bf16")
@@ -155,17 +178,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(ROWS), help="TYPE:MxNxK, separated by commas")
     parser.add_argument("--configs", default="", help="configurations, separated by commas")
+    parser.add_argument("--compression", action="store_true", help="rate of compress_24, too")
     given = parser.parse_args()
     configs = [c for c in given.configs.split(",") if c] or [None]
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     print("| product | µs | TFLOP/s | cuSPARSELt / ours | dense / ours | error |")
     print("|---|---|---|---|---|---|")
-    for row in given.rows.split(","):
+    for row in filter(None, given.rows.split(",")):
         try:
             print("\n".join(lines(row, configs)), flush=True)
         except Exception as error:
             print(f"| {row} | {type(error).__name__}: {str(error)[:200]} |", flush=True)
         torch.cuda.empty_cache()
+    for type_ in ("f16", "bf16", "e4m3", "s8") if given.compression else ():
+        print(compression(type_, 8192, 8192), flush=True)
 
 
 if __name__ == "__main__":

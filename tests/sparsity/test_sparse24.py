@@ -10,7 +10,7 @@ import pytest
 
 from rows import every_row
 from tilewright import Sparse24, compress_24, mma
-from tilewright.errors import DtypeError, MetadataError, ProblemError, TilewrightError
+from tilewright.errors import DeviceError, DtypeError, MetadataError, ProblemError, TilewrightError
 from tilewright.mma.metadata_blocks import (
     block_k,
     chunk_size,
@@ -102,6 +102,17 @@ def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
             assert (part[stored] == own).all() and (part != 0).sum() == len(stored)
 
 
+@every_row("type_", TYPES)
+def test_the_kernel_has_the_same_bits(type_: str) -> None:
+    w = dense(type_, 2, 70, 208)
+    by_numpy, by_kernel = (compress_24(w, "magnitude", device=on) for on in (None, "vm"))
+    pruned = by_numpy.decompress()
+    of_pruned = [compress_24(pruned, device=on) for on in (None, "vm")]
+    for one, other in ((by_numpy, by_kernel), of_pruned):
+        assert (one.metadata == other.metadata).all()
+        assert (one.values.view(np.uint8) == other.values.view(np.uint8)).all()
+
+
 def test_a_mask_prunes_what_it_excludes() -> None:
     w = np.arange(1, 17).reshape(2, 8).astype(np.float16)
     mask = np.array([[1, 1, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1, 1, 0]], bool)
@@ -151,6 +162,9 @@ def _invalid(code: int) -> np.ndarray[Any, Any]:
     [
         (lambda: compress_24(_two_bad()), MetadataError, "row 3, columns 8 to 11: 3 of 4 are not"),
         (lambda: compress_24(np.ones((2, 2), np.float32)), MetadataError, "columns 0 to 1: 2 of 2"),
+        (lambda: compress_24(_two_bad(), device="vm"), MetadataError, "columns 8 to 11: more"),
+        (lambda: compress_24(_two_bad()[:, :12], device="vm"), ProblemError, "contiguous"),
+        (lambda: compress_24(_two_bad(), _two_bad() > 0, device="vm"), DeviceError, "mask"),
         (lambda: compress_24(_two_bad(), np.ones((5, 16), bool)), MetadataError, "4 of 4 are kept"),
         (lambda: compress_24(_two_bad(), np.ones((5, 8), bool)), ProblemError, "shape 5×16"),
         (lambda: compress_24(_two_bad(), "largest"), ProblemError, "'magnitude' or a mask"),

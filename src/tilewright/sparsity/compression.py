@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import dtype
-from ..errors import DtypeError, MetadataError, ProblemError
+from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
 from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
-from ..quantization.array_access import Array, codes, info, new_array, sizes
+from ..quantization.array_access import Array, ArrayInfo, codes, info, new_array, sizes
+from . import compression_kernel
 from .sparse24 import METADATA_TYPE, TYPES, Sparse24
 
 
-def compress_24(w: Any, prune: Any = None) -> Sparse24:
+def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
     """The 2:4 sparse matrix of ``w`` (…, M, K), f16, bf16, e4m3, e5m2, s8 or u8, in ``w``'s
     library; f32 becomes tf32, which is 1:2 sparse.
 
@@ -23,10 +24,14 @@ def compress_24(w: Any, prune: Any = None) -> Sparse24:
     magnitudes. ``prune=mask``, Boolean of ``w``'s shape, keeps the elements where it is True. A
     chunk with fewer elements also stores its first zeros; a zero that is not stored loses its sign.
 
+    An array on a GPU is compressed there by a kernel, which takes contiguous rows of a multiple of
+    16 bytes and no mask; an array on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``,
+    ``"cuda"``), with the same bits.
+
     >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
 
     Raises MetadataError for the first chunk with too many elements, ProblemError for a shape or K
-    that does not fit, DtypeError for other types, DeviceError for an array on a GPU.
+    that does not fit, DtypeError for other types, DeviceError for a mask of an array on a GPU.
     """
     given = info("w", w)
     type_ = {"f32": "tf32"}.get(given.dtype, given.dtype)
@@ -39,6 +44,8 @@ def compress_24(w: Any, prune: Any = None) -> Sparse24:
             f"{sizes(given.shape)}",
             hint="pad K with zeros",
         )
+    if device is not None or given.device != "cpu":
+        return _by_kernel(w, given, type_, prune, device)
     dense = codes("w", w)
     chunks = dense.reshape(*dense.shape[:-1], -1, size)
     bits = (_kept(type_, chunks, prune) << np.arange(size, dtype=np.uint8)).sum(-1, dtype=np.uint8)
@@ -56,13 +63,28 @@ def compress_24(w: Any, prune: Any = None) -> Sparse24:
     )
 
 
+def _by_kernel(w: Any, given: ArrayInfo, type_: str, prune: Any, device: Any) -> Sparse24:
+    if prune is not None and not isinstance(prune, str):
+        raise DeviceError(
+            "a mask must be None for an array on a GPU", hint="multiply w by the mask first"
+        )
+    if prune not in (None, "magnitude"):
+        raise _prune_error(prune)
+    form = compression_kernel.CompressionForm(type_, prune is not None)
+    return compression_kernel.launch(w, given, form, device)
+
+
+def _prune_error(prune: Any) -> ProblemError:
+    return ProblemError(f"prune must be None, 'magnitude' or a mask, got {prune!r:.60}")
+
+
 def _kept(type_: str, chunks: Array, prune: Any) -> Array:
     """Which elements of the chunks are kept: (…, chunks, chunk size) of Booleans."""
     if prune is None:
         return np.asarray(magnitudes(type_, chunks) != 0)
     if isinstance(prune, str):
         if prune != "magnitude":
-            raise ProblemError(f"prune must be None, 'magnitude' or a mask, got {prune!r:.60}")
+            raise _prune_error(prune)
         return _largest(magnitudes(type_, chunks))
     mask = np.asarray(prune)
     shape = (*chunks.shape[:-2], chunks.shape[-2] * chunks.shape[-1])

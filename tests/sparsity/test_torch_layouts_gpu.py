@@ -1,0 +1,37 @@
+"""torch's ``SparseSemiStructuredTensor``: both layouts read, CUTLASS's written, on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright import compress_24
+from tilewright.sparsity import from_torch, to_cutlass
+
+pytestmark = pytest.mark.gpu
+
+
+def semi_structured(dtype: str, rows: int, columns: int, force_cutlass: bool) -> tuple[Any, Any]:
+    """(torch's sparse tensor, the dense one), with two elements in every chunk."""
+    torch = pytest.importorskip("torch")
+    chunks = torch.randint(1, 100, (rows, columns // 4, 4), device="cuda")
+    order = torch.rand(chunks.shape, device="cuda").argsort(-1)
+    dense = chunks.masked_fill(order < 2, 0).reshape(rows, columns).to(getattr(torch, dtype))
+    name = "CUTLASS" if force_cutlass else "CUSPARSELT"
+    own = getattr(torch.sparse, f"SparseSemiStructuredTensor{name}")
+    return own.from_dense(dense), dense
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_the_cutlass_layout(dtype: str) -> None:
+    sparse, dense = semi_structured(dtype, 128, 512, force_cutlass=True)
+    assert (from_torch(sparse).decompress() == dense.cpu()).all()
+    values, metadata = to_cutlass(compress_24(dense.cpu()))
+    assert (values == sparse.packed.cpu()).all() and (metadata == sparse.meta.cpu()).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_cusparselt_layout(dtype: str) -> None:
+    sparse, dense = semi_structured(dtype, 128, 512, force_cutlass=False)
+    assert (from_torch(sparse).decompress() == dense.cpu()).all()
