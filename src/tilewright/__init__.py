@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .gemm import Problem as Problem
     from .gemm.epilogue.functions import absolute as absolute
     from .gemm.epilogue.functions import amax as amax
+    from .gemm.epilogue.functions import bitmask as bitmask
     from .gemm.epilogue.functions import cast as cast
     from .gemm.epilogue.functions import clamp as clamp
     from .gemm.epilogue.functions import copysign as copysign
@@ -113,7 +114,7 @@ __all__ = [
     "sign", "sqrt", "where",
     "erf", "exp", "exp2", "log", "log2", "sigmoid", "softplus", "tanh",
     "geglu", "gelu", "hardsigmoid", "hardswish", "leaky_relu", "relu", "relu6", "silu", "swiglu",
-    "amax", "max", "sum",
+    "amax", "max", "sum", "bitmask",
     "dropout", "random_bits",
     "dgeglu", "dgelu", "dhardsigmoid", "dhardswish", "dleaky_relu", "drelu", "drelu6", "dsigmoid",
     "dsilu", "dsoftplus", "dswiglu", "dtanh",

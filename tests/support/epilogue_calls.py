@@ -9,7 +9,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.gemm.epilogue.functions import amax, maximum, minimum, relu, where
+from tilewright.gemm.epilogue.functions import (
+    amax,
+    bitmask,
+    drelu,
+    maximum,
+    minimum,
+    relu,
+    where,
+)
 from tilewright.gemm.epilogue.tracing import TracedReduction, cast, epilogue, index
 
 RNG = np.random.default_rng(7)
@@ -78,6 +86,18 @@ def maxima(acc, bias):
         "d": cast(x, "e4m3"), "amax": amax(x), "below": TracedReduction(below, "max", "bmn"),
         "each": TracedReduction(below, "max", "mn"),
     }  # fmt: skip
+
+
+@epilogue
+def masked(acc, bias):
+    """The mask for the gradient of relu."""
+    x = acc + bias
+    return {"d": cast(relu(x), "f32"), "mask": bitmask(x > 0), "all": bitmask(x == x)}
+
+
+@epilogue
+def masked_gradient(acc, mask):
+    return cast(drelu(acc, mask), "f32")
 
 
 @epilogue

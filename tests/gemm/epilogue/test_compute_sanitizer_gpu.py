@@ -34,6 +34,7 @@ def statistics(acc: Any, bias: Any) -> Any:
     return {
         "d": cast(gelu(y), "e4m3"), "y": cast(y, "f32"), "amax": amax(y),
         "rows": tilewright.sum(y, axis=-1), "columns": tilewright.max(y, axis=-2),
+        "mask": tilewright.bitmask(y > 0),
     }  # fmt: skip
 
 

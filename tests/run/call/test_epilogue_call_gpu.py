@@ -16,9 +16,12 @@ from epilogue_calls import (
     OTHER_KERNELS,
     PAIRS,
     QUANTIZED,
+    RNG,
     affine,
     coordinates,
     gated,
+    masked,
+    masked_gradient,
     maxima,
     operands_of_every_shape,
     random,
@@ -83,6 +86,16 @@ def test_reductions_are_combined_over_all_tiles(name: str) -> None:
     config, types, shape = REDUCED[name]
     bias = {"bias": random(shape[-2:-1], "f32")}
     check_bits(reductions, shape, types, config, bias, out_dtype="e4m3")
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_mask_is_stored_and_read(name: str) -> None:
+    config, (type_, _), shape = REDUCED[name]
+    *batch, m, n, k = shape
+    a, b = random((*batch, m, k), type_), random((*batch, k, n), type_)
+    check_same(masked, a, b, config, {"bias": random((n,), "f32")})
+    mask = RNG.integers(0, 256, (*batch, m, -(-n // 8)), np.uint8)
+    check_same(masked_gradient, a, b, config, {"mask": mask})
 
 
 @pytest.mark.parametrize("name", MAXIMA)

@@ -16,8 +16,8 @@ import tilewright
 from gemm_cases.resident import FAST_KIND, Resident, registered, seen
 from tilewright.errors import EpilogueError, ProblemError
 from tilewright.gemm.epilogue import functions
-from tilewright.gemm.epilogue.function_key import function_key
 from tilewright.gemm.epilogue.tracing import cast, epilogue
+from tilewright.gemm.epilogue.user_function.function_key import function_key
 
 pytestmark = pytest.mark.vm
 

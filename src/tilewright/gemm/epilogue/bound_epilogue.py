@@ -13,7 +13,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from ...dtypes import dtype
-from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
+from .graph import BIT, BITMASK, TENSOR, EpilogueGraph, EpilogueInput, EpilogueOutput
 
 TENSOR_COPY_BYTES = 16  # must divide the address and the strides of what a tensor copy loads
 MAX_LOADED_BYTES = 8  # of an element of D, from all inputs that tensor copies load
@@ -68,6 +68,8 @@ class BoundEpilogue:
         for name, source, layout in self.named_inputs():
             bits = dtype(source.type).bits
             aligned = layout.contiguous and layout.align == TENSOR_COPY_BYTES
+            if source.type == BIT:
+                continue
             if "mn" in source.varies and bits <= 32 and aligned and bits <= left:
                 left -= bits
                 yield name, source
@@ -86,9 +88,9 @@ class BoundEpilogue:
             yield f"x{i}", *pair
 
     def named_reductions(self) -> Iterator[tuple[str, int, EpilogueOutput]]:
-        """(parameter, number among the graph's outputs, output) of each reduction."""
+        """(parameter, number among the graph's outputs, output) of each reduction or bitmask."""
         outputs = enumerate(self.graph.outputs)
-        reductions = ((number, output) for number, output in outputs if output.reduced)
+        reductions = (x for x in outputs if x[1].reduction != TENSOR)
         for i, (number, output) in enumerate(reductions, len(self.inputs) + len(self.outputs)):
             yield f"x{i}", number, output
 
@@ -100,7 +102,12 @@ class BoundEpilogue:
     @property
     def partial_reductions(self) -> tuple[tuple[str, int, EpilogueOutput], ...]:
         """Those that kernels store partial results of, which a reduction kernel combines."""
-        return tuple(x for x in self.named_reductions() if not x[2].atomic)
+        return tuple(x for x in self.named_reductions() if x[2].reduced and not x[2].atomic)
+
+    @property
+    def bitmasks(self) -> tuple[tuple[str, int, EpilogueOutput], ...]:
+        """Those that are bitmasks."""
+        return tuple(x for x in self.named_reductions() if x[2].reduction == BITMASK)
 
 
 def operand_align(

@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ...errors import EpilogueError
 from ...notebook_display import Drawable
 
 COMPUTE_TYPES = ("f32", "f64", "s32", "u32", "pred")
 ACCUMULATOR, CONSTANT, LOAD, INDEX, ROUND = "accumulator", "constant", "load", "index", "round"
 SOURCES = (ACCUMULATOR, CONSTANT, LOAD, INDEX)  # nodes without arguments
 TENSOR = "tensor"  # an output with an element for each element of D
+BIT = "b1"  # the type of inputs that are bitmasks; their values are conditions
+BITMASK = "bitmask"  # an output with a bit for each element of D (``bitmasks``)
+BITMASK_COLUMNS = 8  # of a byte
 
 
 class Node(NamedTuple):
@@ -44,8 +48,8 @@ class EpilogueInput(NamedTuple):
 
 
 class EpilogueOutput(NamedTuple):
-    """A result: the value of a node. ``reduction``: ``tensor``, or how the elements along
-    ``reduced`` (a subset of ``bmn``) are combined: ``max``, ``sum``.
+    """A result: the value of a node. ``reduction``: ``tensor``, ``bitmask``, or how the elements
+    along ``reduced`` (a subset of ``bmn``) are combined: ``max``, ``sum``.
     """
 
     name: str
@@ -85,7 +89,7 @@ class EpilogueGraph(Drawable):
 
     @property
     def reductions(self) -> tuple[EpilogueOutput, ...]:
-        """The outputs that combine elements."""
+        """The outputs that combine elements, in a result or (a bitmask) in a byte."""
         return tuple(o for o in self.outputs if o.reduction != TENSOR)
 
     @property
@@ -94,7 +98,11 @@ class EpilogueGraph(Drawable):
         return self.tensors[0]
 
     def transposed(self) -> EpilogueGraph:
-        """The graph of Dᵀ: rows and columns of D exchanged."""
+        """The graph of Dᵀ: rows and columns of D exchanged. Raises EpilogueError for bitmasks."""
+        if any(o.reduction == BITMASK for o in self.outputs) or any(
+            source.type == BIT for source in self.inputs
+        ):
+            raise EpilogueError("bitmasks need a result whose rows are contiguous")
         names = {"row": "column", "column": "row"}
         nodes = []
         for node in self.nodes:
@@ -136,6 +144,8 @@ class EpilogueGraph(Drawable):
         return f"{node.op}.{node.type}({', '.join(arguments)})"
 
     def _output(self, output: EpilogueOutput) -> str:
+        if output.reduction == BITMASK:
+            return f"bitmask of {self.node_name(output.node)}"
         value = f"{self.node_name(output.node)} as {output.type}"
         if output.reduction == TENSOR:
             return value

@@ -20,7 +20,7 @@ from ...dtypes import dtype
 from ..kernel_scalars import global_pointer, scalar
 from .bound_epilogue import BoundEpilogue, EpilogueOperandLayout
 from .emission import element_values, widened
-from .graph import EpilogueInput
+from .graph import BIT, BITMASK_COLUMNS, EpilogueInput
 
 Offset = tuple[int, int]  # rows, columns
 MAX_VECTOR = 16  # bytes of one load
@@ -98,6 +98,8 @@ class EpilogueOperands:
         elements: TileElements,
     ) -> list[Any]:
         """The input's element for each offset, as its compute type."""
+        if source.type == BIT:
+            return self._load_bits(name, source, elements)
         rows = "m" in source.varies
         columns = "n" in source.varies
         offsets = [(dr if rows else 0, dc if columns else 0) for dr, dc in elements.offsets]
@@ -112,6 +114,24 @@ class EpilogueOperands:
             values = load_vector(self.k, pointer, source.type, count)
             loaded |= {(dr, dc + i): value for i, value in enumerate(values)}
         return [loaded[offset] for offset in offsets]
+
+    def _load_bits(self, name: str, source: EpilogueInput, elements: TileElements) -> list[Any]:
+        """A bitmask's condition for each offset: one load for neighbours in a byte."""
+        k, p, (m, n) = self.k, self.parameters, self.limits
+        base: Pointer = global_pointer(k, getattr(p, name)).cast("u8")
+        if "b" in source.varies and elements.batch is not None:
+            base = base + elements.batch.to("u64") * getattr(p, f"{name}_batch")
+        count, found = min(elements.unit, BITMASK_COLUMNS), dict[Offset, list[Any]]()
+        for dr, dc in elements.offsets:
+            first = dc - dc % count
+            if (dr, first) not in found:
+                row = k.min(elements.row + dr, m - 1).to("u64") * getattr(p, f"{name}_m")
+                column = elements.column + first
+                byte = (k.min(column, n - 1) >> 3).to("u64") * getattr(p, f"{name}_n")
+                loaded = k.emit("ld.global.u8", base + (row + byte), dtype="u16").to("u32")
+                bits = loaded >> (column & (BITMASK_COLUMNS - 1))
+                found[dr, first] = [(bits & (1 << i)) != 0 for i in range(count)]
+        return [found[dr, dc - dc % count][dc % count] for dr, dc in elements.offsets]
 
     # --- addresses ---
 

@@ -50,7 +50,8 @@ def _with_operands(
             fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
-    fields += [(name, Reg, parameter("u64", address=name)) for name, _, _ in bound.maxima]
+    whole = (*bound.maxima, *bound.bitmasks)
+    fields += [(name, Reg, parameter("u64", address=name)) for name, _, _ in whole]
     if bound.partial_reductions:
         fields.append(("partials", Reg, parameter("u64", address="w")))
     for name, _, _ in bound.partial_reductions:

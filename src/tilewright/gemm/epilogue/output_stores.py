@@ -11,10 +11,15 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ..kernel_scalars import global_pointer
 from .atomic_maxima import AtomicMaxima
+from .bitmasks import BitmaskStores
 from .emission import store_vector
 from .graph import TENSOR
 from .operand_loads import EpilogueOperands, TileElements
 from .tile_reductions import WARP_LANES, ReductionUnit, TileReductions
+
+# The lanes of the next elements of a row, and of those after them, in all kernels that store rows
+# of a few neighbours per thread.
+NEIGHBOUR_LANES = (1, 2)
 
 
 class StridedMatrix(NamedTuple):
@@ -49,6 +54,8 @@ class OutputStores:
         self.k, self.operands = k, operands
         self.reductions = TileReductions(k, operands.bound, operands.parameters, operands.limits)
         self.maxima = AtomicMaxima(k, operands.bound, operands.parameters, operands.limits)
+        more = operands.bound, operands.parameters, operands.limits, NEIGHBOUR_LANES
+        self.bitmasks = BitmaskStores(k, *more)
         self.outputs = [(d, align_d)]
         for name, _, layout in operands.bound.named_outputs():
             p = operands.parameters
@@ -70,6 +77,7 @@ class OutputStores:
         elements = TileElements(row, column, batch, offsets, count, full)
         values = self.operands.values([(x,) for x in accumulators], elements)
         self.reductions.add(values, elements)
+        self.bitmasks.add(values, elements, valid)
         self.maxima.begin()
         self.maxima.add(values, elements)
         self.maxima.end_lines(elements)

@@ -18,6 +18,8 @@ from ...errors import ProblemError
 from ...number_conversion import decode, encode
 from .graph import (
     ACCUMULATOR,
+    BIT,
+    BITMASK,
     CONSTANT,
     INDEX,
     LOAD,
@@ -65,7 +67,7 @@ def _node_value(
             .view(NUMPY_TYPES[node.type])
         )
     if node.op == LOAD:
-        return _loaded(node, inputs)
+        return _loaded(node, inputs, accumulators[0].shape[-1])
     if node.op == INDEX:
         return _index(node.attributes[0], accumulators[0].shape)
     if node.op == ROUND:
@@ -80,10 +82,13 @@ def _bits_type(type_: str) -> Any:
     return np.uint64 if type_ == "f64" else np.uint32
 
 
-def _loaded(node: Node, inputs: Mapping[str, Array]) -> Array:
+def _loaded(node: Node, inputs: Mapping[str, Array], columns: int) -> Array:
     name, type_, _ = node.attributes
     if name not in inputs:
         raise ProblemError(f"the epilogue reads {name}, and no such input is given")
+    if type_ == BIT:
+        bits = np.unpackbits(np.asarray(inputs[name]), axis=-1, bitorder="little")
+        return np.asarray(bits[..., :columns] != 0)
     return widen(np.asarray(inputs[name]), type_)
 
 
@@ -97,6 +102,8 @@ def _index(dimension: str, shape: tuple[int, ...]) -> Array:
 
 def compute_type(type_: str) -> str:
     """The compute type in which an input of a storage type is read."""
+    if type_ == BIT:
+        return "pred"
     t = dtype(type_)
     if t.kind == "float":
         return "f64" if t.bits == 64 else "f32"
@@ -134,6 +141,8 @@ def store(array: Array, type_: str) -> Array:
 
 def _output_value(output: EpilogueOutput, value: Array, accumulator: Array) -> Array:
     value = np.broadcast_to(value, accumulator.shape)
+    if output.reduction == BITMASK:
+        return np.packbits(value, axis=-1, bitorder="little")
     if output.reduction == TENSOR:
         return store(value, output.type)
     axes = tuple("bmn".index(d) - 3 for d in output.reduced if "bmn".index(d) - 3 >= -value.ndim)

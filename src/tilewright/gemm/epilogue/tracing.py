@@ -21,10 +21,9 @@ from typing import Any
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
 from .foreign_functions import ForeignFunctions
-from .function_key import function_key, new_key
-from .function_signature import epilogue_signature
 from .graph import (
     ACCUMULATOR,
+    BITMASK,
     CONSTANT,
     INDEX,
     LOAD,
@@ -37,6 +36,8 @@ from .graph import (
 )
 from .operations import OPERATIONS
 from .reference import compute_type
+from .user_function.function_key import function_key, new_key
+from .user_function.function_signature import epilogue_signature
 
 OUTPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
 _FORMS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q"), "s32": ("<i", "<I"), "u32": ("<I", "<I")}
@@ -143,7 +144,7 @@ class TracedValue(ForeignFunctions):
 
 @dataclass(frozen=True)
 class TracedReduction:
-    """A reduction of a value over dimensions of D: an output, not an operand."""
+    """A reduction of a value over dimensions of D, or a bitmask: an output, not an operand."""
 
     value: TracedValue
     reduction: str
@@ -333,10 +334,12 @@ def _output(
     if inner.builder is not builder:
         raise EpilogueError(f"output {name} of {epilogue} is a value of another epilogue function")
     if isinstance(value, TracedReduction):
+        if value.reduction == BITMASK:
+            return EpilogueOutput(name, inner.index, "u8", BITMASK)
         _check_reduction(name, value)
         return EpilogueOutput(name, inner.index, "f32", value.reduction, value.reduced)
     if value.dtype == "pred":
-        hint = "where(x, 1.0, 0.0)"
+        hint = "bitmask(x), or where(x, 1.0, 0.0)"
         raise EpilogueError(f"output {name} of {epilogue} is a condition", hint=hint)
     node = value.builder.nodes[value.index]
     type_ = str(node.attributes[0]) if node.op == ROUND else _stored_type(value, d)

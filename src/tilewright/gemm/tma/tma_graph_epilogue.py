@@ -17,6 +17,7 @@ from ...builder import Builder, Pointer, fragment_registers
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
 from ..epilogue.atomic_maxima import AtomicMaxima
+from ..epilogue.bitmasks import BitmaskStores
 from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
@@ -109,6 +110,8 @@ class TmaGraphEpilogue(TmaEpilogue):
         rows_are_aligned = any(o.tile.by_tma for o in self.outputs)  # to 16 bytes, so N is even
         together = 2 if rows_are_aligned and not config.swap else 1
         self.maxima = AtomicMaxima(*reduced, by_rows=not config.swap, together=together)
+        lanes = ROW_LANES if config.swap else COLUMN_LANES
+        self.bitmasks = BitmaskStores(*reduced, lanes)
 
     def _reader(
         self, stages: OperandStages | VectorStages, config: TmaConfig, problem: Problem
@@ -202,6 +205,7 @@ class TmaGraphEpilogue(TmaEpilogue):
                 staging.add(group[output.number])
             self.reductions.add(group, part)
             self.maxima.add(group, part)
+            self.bitmasks.add(group, part, True)
 
     def _read(self, number: int, first: int) -> dict[str, list[Any]]:
         """A group of the elements of operands that are in shared memory, which are read once."""

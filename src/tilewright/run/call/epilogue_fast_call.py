@@ -1,7 +1,7 @@
 """The fast path of calls with an epilogue: how their operands become arrays and scalars of one.
 
-The key of a call holds the function's key (``gemm.epilogue.function_key``), so a lambda that is
-created at each call takes the fast path.
+The key of a call holds the function's key (``function_key``), so a lambda that is created at each
+call takes the fast path.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
+from ...gemm.epilogue.graph import BITMASK, TENSOR, EpilogueGraph, EpilogueOutput
 from ..arrays.array_kind import Shape
 from .alpha_beta import ScaleFactor, scale_factor
 from .epilogue_request import RequestedEpilogue, is_scalar
@@ -39,7 +39,11 @@ class LaunchedEpilogue(NamedTuple):
 
 
 def output_shape(output: EpilogueOutput, request: Request) -> Shape:
-    """The shape of an output: D's, without the dimensions that a reduction combines."""
+    """The shape of an output: D's, without the dimensions that a reduction combines; bytes of a
+    row of a bitmask.
+    """
+    if output.reduction == BITMASK:
+        return (*request.output_shape[:-1], -(-request.output_shape[-1] // 8))
     dimensions = "bmn"[-len(request.output_shape) :]
     sizes = zip(dimensions, request.output_shape, strict=True)
     return tuple(size for dimension, size in sizes if dimension not in output.reduced)
@@ -142,7 +146,7 @@ def _outputs(
     others = [*graph.tensors[1:], *graph.reductions]
     outputs = {D: graph.d} | {f"x{i}": output for i, output in enumerate(others, first)}
     return {
-        name: (shape if shape and not o.reduced else output_shape(o, request), o.type)
+        name: (shape if shape and o.reduction == TENSOR else output_shape(o, request), o.type)
         for name, o in outputs.items()
     }
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DeviceError, EpilogueError
-from ...gemm.epilogue.graph import EpilogueGraph, EpilogueInput
+from ...gemm.epilogue.graph import BIT, EpilogueGraph, EpilogueInput
 from ...gemm.epilogue.tracing import Epilogue, epilogue
 from ...gemm.problem import accumulator_type_of
 from ..arrays import array_view
@@ -40,11 +40,14 @@ Strides3 = tuple[int, int, int]  # along M, N and the batch
 
 
 class ArrayOperand(NamedTuple):
-    """An input that varies: its view, the dimensions along which it does, and its strides."""
+    """An input that varies: its view, the dimensions along which it does, its strides, and its
+    type. A bitmask's strides along N are of bytes, which have 8 columns each.
+    """
 
     view: ArrayView
     varies: str
     strides: Strides3
+    type: str
 
 
 class Operands(NamedTuple):
@@ -226,12 +229,16 @@ def _array_operand(
     """An array that broadcasts to D, whose shape is (batch, M, N)."""
     if view.device != where:
         raise DeviceError(f"{name} must be on {where}, where the matrices are, got {view.device}")
-    if view.dtype not in INPUT_TYPES or (view.dtype == "f64") != (request.scale_dtype == "f64"):
+    type_ = BIT if _is_bitmask(view, shape) else view.dtype
+    other = (type_ == "f64") != (request.scale_dtype == "f64")  # f64 only with f64
+    if type_ != BIT and (type_ not in INPUT_TYPES or other):
         allowed = "f64" if request.scale_dtype == "f64" else ", ".join(INPUT_TYPES[:-1])
         raise EpilogueError(f"{name} must be one of {allowed}, got {view.dtype}")
     rank = len(request.output_shape)
     sizes = (1,) * (rank - len(view.shape)) + view.shape
     target = shape[-rank:]
+    if type_ == BIT:
+        target = (*target[:-1], sizes[-1])
     fits = len(sizes) == rank and all(s in (1, t) for s, t in zip(sizes, target, strict=True))
     if not fits:
         shown = "×".join(map(str, target))
@@ -244,7 +251,16 @@ def _array_operand(
     strides = (0,) * (rank - len(view.shape)) + view.strides
     kept = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
     varies = "".join(d for d, stride in zip("bmn"[-rank:], kept, strict=True) if stride)
-    return ArrayOperand(view, varies or "n", (kept[-2], kept[-1], kept[0] if rank == 3 else 0))
+    if type_ == BIT:
+        varies = "b" * ("b" in varies) + "mn"
+    strides3 = kept[-2], kept[-1], kept[0] if rank == 3 else 0
+    return ArrayOperand(view, varies or "n", strides3, type_)
+
+
+def _is_bitmask(view: ArrayView, shape: tuple[int, int, int]) -> bool:
+    """Whether an array has the type and the shape of a bitmask of D, and no other operand's."""
+    columns = -(-shape[2] // 8)
+    return view.dtype == "u8" and columns > 1 and view.shape[-2:] == (shape[1], columns)
 
 
 def _traced(
@@ -261,7 +277,7 @@ def _traced(
     accumulator, a = types
     scalar = "f64" if accumulator == "f64" else "f32"
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
-    inputs += [EpilogueInput(n, x.view.dtype, x.varies) for n, x in operands.arrays.items()]
+    inputs += [EpilogueInput(n, x.type, x.varies) for n, x in operands.arrays.items()]
     default = default_result(a) if accumulator != "s32" else "f32"
     name, requested = "out_dtype", None
     if options.out_dtype is not None:
@@ -300,6 +316,8 @@ def _signature(operand: ArrayOperand, m: int, n: int, where: str) -> OperandSign
     if not any(operand.strides):  # one element
         return OperandSignature(operand.view.dtype, (0, 0, 0))
     columns = n if "n" in operand.varies else 1
+    if operand.type == BIT:
+        columns = operand.view.shape[-1]
     rows = m if "m" in operand.varies else 1
     strides = (
         columns if "m" in operand.varies else 0,

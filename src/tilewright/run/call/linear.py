@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue import functions
-from ...gemm.epilogue.function_key import function_key
 from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
+from ...gemm.epilogue.user_function.function_key import function_key
 from ..arrays import array_view
 from .epilogue_call import launch_with_epilogue
 from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .random_numbers import dropout as dropout
     from .random_numbers import random_bits as random_bits
     from .reduction_outputs import amax as amax
+    from .reduction_outputs import bitmask as bitmask
     from .reduction_outputs import max as max
     from .reduction_outputs import sum as sum
     from .selection import absolute as absolute

@@ -22,7 +22,11 @@ _GELU_LIMITS = -12.0, 12.0
 
 @elementwise
 def drelu(dy: Any, x: Any) -> Any:
-    """dy where x > 0 or x is a NaN, else 0: 2 operations."""
+    """dy where x > 0 or x is a NaN, else 0: 2 operations. ``x`` may be a condition, such as a
+    bitmask that the forward pass has stored: 1 operation.
+    """
+    if isinstance(x, TracedValue) and x.dtype == "pred":
+        return where(x, single(dy, "drelu"), 0.0)
     return where(x <= 0, 0.0, single(dy, "drelu"))
 
 

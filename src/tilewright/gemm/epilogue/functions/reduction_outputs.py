@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....errors import EpilogueError
+from ..graph import BITMASK
 from ..tracing import TracedReduction, TracedValue
 from .elementwise import elementwise, single
 
@@ -38,6 +39,17 @@ def amax(x: Any, axis: Axis = None) -> Any:
     is a NaN. Raises EpilogueError.
     """
     return _reduction(abs(x), "max", axis)
+
+
+@elementwise
+def bitmask(condition: Any) -> Any:
+    """A condition in one bit per element, 8 columns to a byte: an output, u8 of shape (M, ⌈N/8⌉).
+    Bit i of byte j is column 8 j + i. Passed as an operand it is the condition again; columns must
+    be more than 8 then. Raises EpilogueError.
+    """
+    if not isinstance(condition, TracedValue) or condition.dtype != "pred":
+        raise EpilogueError(f"bitmask must be of a condition, got {condition!r:.60}")
+    return TracedReduction(condition, BITMASK, "")
 
 
 def _reduction(x: Any, reduction: str, axis: Axis) -> TracedReduction:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import EpilogueError
+from ....errors import EpilogueError
 
 
 def epilogue_signature(function: Any) -> Mapping[str, inspect.Parameter]:

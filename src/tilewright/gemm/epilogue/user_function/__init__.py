@@ -1,0 +1,1 @@
+"""The Python function of an epilogue: its identity and its parameters."""
