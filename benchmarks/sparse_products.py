@@ -113,6 +113,16 @@ class SparseCase:
         return float(error.nan_to_num(nan=torch.inf).max())
 
 
+def random_layers(count: int) -> list[str]:
+    """Rows of layers with weights W of common sizes, and 16 to 8192 tokens."""
+    rng = np.random.default_rng(0)
+    sizes = [1024, 1536, 2048, 2560, 3584, 4096, 5120, 7168, 8192, 11008, 14336]
+    return [
+        f"f16:{rng.choice(sizes)}x{round(2 ** rng.uniform(4, 13)) // 16 * 16}x{rng.choice(sizes)}"
+        for _ in range(count)
+    ]
+
+
 def compression(type_: str, m: int, k: int) -> str:
     """A line with the rate of ``compress_24`` by magnitude, beside that of a copy."""
     count = 4
@@ -179,12 +189,13 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="TYPE:MxNxK, separated by commas")
     parser.add_argument("--configs", default="", help="configurations, separated by commas")
     parser.add_argument("--compression", action="store_true", help="rate of compress_24, too")
+    parser.add_argument("--layers", type=int, default=0, help="number of random layers, too")
     given = parser.parse_args()
     configs = [c for c in given.configs.split(",") if c] or [None]
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     print("| product | µs | TFLOP/s | cuSPARSELt / ours | dense / ours | error |")
     print("|---|---|---|---|---|---|")
-    for row in filter(None, given.rows.split(",")):
+    for row in [*filter(None, given.rows.split(",")), *random_layers(given.layers)]:
         try:
             print("\n".join(lines(row, configs)), flush=True)
         except Exception as error:

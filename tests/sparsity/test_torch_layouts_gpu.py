@@ -20,6 +20,7 @@ def semi_structured(dtype: str, rows: int, columns: int, force_cutlass: bool) ->
     dense = chunks.masked_fill(order < 2, 0).reshape(rows, columns).to(getattr(torch, dtype))
     name = "CUTLASS" if force_cutlass else "CUSPARSELT"
     own = getattr(torch.sparse, f"SparseSemiStructuredTensor{name}")
+    own._PROTOTYPE_WARNING_SHOWN = True
     return own.from_dense(dense), dense
 
 

@@ -194,7 +194,7 @@ def estimates(
     """
     work = _work(problem, configs, costs)
     mainloop = work.k_blocks * _k_block_cycles(_k_block(problem, costs), costs) * CYCLE
-    mainloop = mainloop * _power_factor(configs, costs, work)
+    mainloop = mainloop * _power_factor(problem, configs, costs, work)
     busy = np.maximum(mainloop, _power_limit(problem, device, mainloop))
     busy = busy + (_epilogues(costs, work) + costs.cluster)
     both = np.sqrt(np.sqrt(_power4(busy) + _power4(_memory(problem, configs, costs, work))))
@@ -212,7 +212,7 @@ def terms(
 ) -> dict[str, Any]:
     """The terms of the estimates: seconds that each would take alone."""
     work, k_block = _work(problem, configs, costs), _k_block(problem, costs)
-    power = _power_factor(configs, costs, work)
+    power = _power_factor(problem, configs, costs, work)
     wgmma, reads, l2_bytes, l2_requests, latency = (
         cycles * work.k_blocks * CYCLE for cycles in k_block
     )
@@ -301,8 +301,12 @@ def _last_function(costs: TileCosts, work: _Work) -> Column:
     return np.where(work.functions > 0, costs.only_function, 0.0)
 
 
-def _power_factor(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
-    """The factor of a mainloop where all SMs are busy, and power limits them."""
+def _power_factor(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+    """The factor of a mainloop where all SMs are busy, and power limits them. Products of a sparse
+    matrix are limited alike on all schedules.
+    """
+    if problem.sparse:
+        return np.ones(len(configs))
     spread = configs.pingpong & (work.epilogues > 1) | (work.work_tiles < costs.resident * 0.9)
     return np.where(spread, 1.0, POWER_LIMITED)
 

@@ -68,7 +68,7 @@ class _Catalog(NamedTuple):
     each tile.
     """
 
-    indices: dict[_Warpgroups, dict[int, list[int]]]  # by tile N, with one or two k-tiles
+    indices: dict[_Warpgroups, dict[int, list[int]]]  # by tile N, with one to three k-tiles
     tiles: Column  # (6, tiles): M, N, K, consumers, pingpong, swap
     configs: TmaColumns
     costs: TileCosts
@@ -99,7 +99,8 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
         (bm, consumers, pingpong, swap), table = warpgroups, _table(warpgroups)
         by_width = indices[warpgroups] = {}
         for bn in range(min(table), max(table) + 1, 8 if swap else 16):
-            k_tiles = (k_tile, 2 * k_tile) if bm * bn < LARGE_TILE else (k_tile,)
+            factors = ((1, 2, 4) if problem.sparse else (1, 2)) if bm * bn < LARGE_TILE else (1,)
+            k_tiles = [k_tile * factor for factor in factors]
             by_width[bn] = [len(tiles) + i for i in range(len(k_tiles))]
             tiles += [(bm, bn, bk, consumers, pingpong, swap) for bk in k_tiles]
     configs = _configs(problem, tiles)
@@ -147,7 +148,7 @@ def tiles(problem: Problem, device: DeviceSpec) -> Column:
 
 def rasterization_group(problem: Problem) -> int:
     """Rows of tiles per rasterization group."""
-    return GROUP_OF_8_BITS if problem.input.bits == 8 else GROUP
+    return GROUP_OF_8_BITS if problem.input.bits == 8 or problem.sparse else GROUP
 
 
 def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]:

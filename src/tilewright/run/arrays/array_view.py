@@ -189,6 +189,7 @@ def _cupy(cupy: ModuleType) -> ArrayKind:
 
 # --- sparse matrices ----------------------------------------------------------------------------
 
+SPARSE = "sparse"  # the kind's name
 _METADATA_ALIGN = 16
 
 
@@ -220,7 +221,7 @@ def _sparse(_: ModuleType) -> ArrayKind:
         own = kind_of(matrix.values).finish
         return result if own is None else own(matrix.values, result)
 
-    return ArrayKind("sparse", view_sparse, empty, stream, finish=finish)
+    return ArrayKind(SPARSE, view_sparse, empty, stream, finish=finish)
 
 
 _LIBRARIES = (

@@ -122,6 +122,9 @@ def matmul(
     accumulator by its scale, in f32 (docs/quantization.md). They are reordered once, in the first
     call.
 
+    ``a`` or ``b`` may be a ``Sparse24`` matrix, sparse along K (docs/sparsity.md); f32 then is
+    multiplied as tf32.
+
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:

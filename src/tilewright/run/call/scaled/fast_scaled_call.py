@@ -1,18 +1,20 @@
-"""The fast path of calls with ``Scaled`` matrices: how data and scales become arrays of one."""
+"""The fast path of calls with ``Scaled`` and sparse matrices: how they become arrays of one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ....gemm.kernel_launch import METADATA_ADDRESS
 from ....quantization.scaled import Scaled
+from ...arrays import array_view
 
 
 class UnpackedMatrices(NamedTuple):
-    """Matrices of a call, of which some may be Scaled. ``statements`` of a fast call assign each
-    one's data and scales to their names; ``data``: the arrays that the kernel reads as matrices or
-    block scales, by name; ``operands``: scales that an epilogue reads, each with the expression for
-    it; ``constants``: what the statements compare with.
+    """Matrices of a call, of which some may be Scaled, or one Sparse24. ``statements`` of a fast
+    call assign each one's arrays to their names; ``data``: the arrays that the kernel reads as
+    matrices, block scales or metadata, by name; ``operands``: scales that an epilogue reads, each
+    with the expression for it; ``constants``: what the statements compare with.
     """
 
     statements: tuple[str, ...]
@@ -22,13 +24,20 @@ class UnpackedMatrices(NamedTuple):
 
 
 def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
-    """The data and scales of these matrices, of which some may be Scaled. ``in_blocks``: the
-    mainloop reads the scales, not an epilogue.
+    """The arrays of these matrices, of which some may be Scaled, or one Sparse24. ``in_blocks``:
+    the mainloop reads the scales, not an epilogue.
     """
     statements: list[str] = []
     data, operands, constants = dict(matrices), {}, dict[str, Any](Scaled=Scaled)
     for name, matrix in matrices.items():
         if not isinstance(matrix, Scaled):
+            if array_view.kind_of(matrix).name == array_view.SPARSE:
+                side = f"{name}_transposed"
+                same = f"type({name}) is Sparse24 and {name}.transposed is {side}"
+                statements += [f"if not ({same}):", "    return None"]
+                statements += [f"{METADATA_ADDRESS} = {name}.metadata", f"{name} = {name}.values"]
+                data[name], data[METADATA_ADDRESS] = matrix.values, matrix.metadata
+                constants |= {"Sparse24": type(matrix), side: matrix.transposed}
             continue
         scales = f"scale_{name}" if in_blocks else f"{name}_scales"
         same = f"type({name}) is Scaled and {name}.block == {name}_block"
