@@ -102,7 +102,7 @@ def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
             assert (part[stored] == own).all() and (part != 0).sum() == len(stored)
 
 
-@every_row("type_", TYPES)
+@every_row("type_", TYPES, parts=3)
 def test_the_kernel_has_the_same_bits(type_: str) -> None:
     w = dense(type_, 2, 70, 208)
     by_numpy, by_kernel = (compress_24(w, "magnitude", device=on) for on in (None, "vm"))

@@ -19,7 +19,7 @@ RNG = np.random.default_rng(9)
 UNIT = {"f16": 2**-10, "bf16": 2**-7, "tf32": 2**-10, "e4m3": 2**-7, "e5m2": 2**-7}
 
 
-@every_row("case", CASES, ids=str, parts=2)
+@every_row("case", CASES, ids=str, parts=5)
 def test_right_against_f64(case: SparseProduct) -> None:
     w, x = case.operands()
     d = case.matmul(w, x, device="vm")
@@ -28,7 +28,7 @@ def test_right_against_f64(case: SparseProduct) -> None:
     assert (np.abs(d.astype(np.float64) - expected) <= limit * magnitude).all()
 
 
-@every_row("type_", ["f16", "bf16", "tf32", "e4m3", "s8"])
+@every_row("type_", ["f16", "s8", "bf16", "tf32", "e4m3"], parts=3)
 def test_bits_of_the_instruction(type_: str) -> None:
     """A chain of wgmma.sp instructions along K has the same bits."""
     case = SparseProduct(type_, (64, 8, 512), "tma:64x32x256:1:2")
