@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def start(worker: Worker, log: JsonLog, run: str) -> dict[str, Any] | None:
-    """Import torch in the worker; print and log the machine. None if there is no GPU."""
+    """Import torch in the worker; print and log the machine; return None without a GPU."""
     machine = worker.call("compare.peers:machine", seconds=4 * ROW_SECONDS)
     if isinstance(machine, CallFailure):
         print(f"this benchmark needs an NVIDIA GPU and PyTorch: {machine}", file=sys.stderr)

@@ -45,8 +45,8 @@ def key_of(record: Record) -> Key:
 
 
 def read_baseline(path: Path) -> dict[Key, Record]:
-    """The measured rows of a log; of a row with several records, the last. Raises ValueError for
-    a file that is no such log, OSError for one that can't be read.
+    """The measured rows of a log; of a row with several records, the last. Raises ValueError if
+    a line of the file is not JSON or is not a record of this log, OSError if it cannot be read.
     """
     records: dict[Key, Record] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -39,7 +39,7 @@ WARNING = re.compile(r"warning|performance loss|serializ", re.I)
 
 
 def machine() -> dict[str, Any]:
-    """The GPU, and the versions of what runs on it."""
+    """Name and size of the GPU; versions of torch, the driver, tilewright and Python."""
     properties = torch.cuda.get_device_properties(0)
     return {
         "device": properties.name,

@@ -26,7 +26,7 @@ from .tma.tma_config import TmaConfig, relayout_problem
 def complete(text: str, problem: Problem, device: DeviceSpec) -> AnyConfig:
     """The configuration with the least estimated time of those that agree with the text.
 
-    Raises ConfigError for a text that is no configuration, and where none of them fits problem and
+    Raises ConfigError if the text is not a configuration, or if none that agrees fits problem and
     device; TargetError where the kernel does not run.
     """
     validate(problem, device)

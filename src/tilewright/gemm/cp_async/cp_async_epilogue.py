@@ -93,7 +93,7 @@ class VectorEpilogue:
         self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
 
     def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
-        """Store the partial results of what a warp has stored, this thread at ``position``."""
+        """Store the warp's partial results of the reductions; this thread is at ``position``."""
 
     def _with_c(self, old: Reg, value: Reg) -> Reg:
         """β·C + value; β of an integer result is 1 where C is read."""

@@ -1,5 +1,5 @@
-"""Reductions of an epilogue in kernel ``tma``: a unit is what a warp has of an epilogue tile, 16
-rows of the tile by its width.
+"""Reductions of an epilogue in kernel ``tma``: a unit is a warp's part of an epilogue tile: 16
+rows, the width of the tile.
 """
 
 from __future__ import annotations
