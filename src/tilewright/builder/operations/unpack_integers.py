@@ -76,7 +76,9 @@ class _Offset:
 
     def __init__(self, emitter: Emitter, pair: str, bias: int, point: Any) -> None:
         self._emitter, self._pair = emitter, pair
-        self.bias, self.point = (bias, point) if isinstance(point, Reg) else (bias + point, None)
+        in_register = isinstance(point, Reg)
+        self.bias: Any = bias if in_register else bias + point
+        self.point: Any = point if in_register else None
         self.is_none = self.point is None and self.bias == 0
 
     def above(self, magic: int) -> Any:

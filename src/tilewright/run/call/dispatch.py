@@ -240,7 +240,7 @@ class Dispatch:
             return OperandLayout(row_major, own.leading_dim, False, own.batch_stride)
         rows, length = s.shape[-2:] if row_major else s.shape[:-3:-1]
         leading_dim = padded_leading_dim(length * k_repeats, s.itemsize, align)
-        batch_stride = leading_dim * rows if len(s.shape) == 3 else 0
+        batch_stride = leading_dim * rows if s.is_stack else 0
         return OperandLayout(row_major, leading_dim, True, batch_stride, k_repeats)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import gemm
 from ...errors import DeviceError, EpilogueError
-from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
+from ...gemm.epilogue.graph import EpilogueOutput
 from ...gemm.epilogue.tracing import epilogue_key
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -25,7 +25,7 @@ from ..devices.array_placement import (
     wait_for_hidden_streams,
 )
 from .alpha_beta import ScaleFactor
-from .epilogue_fast_call import LaunchedEpilogue, fast_matmul, output_shape
+from .epilogue_fast_call import LaunchedEpilogue, fast_matmul
 from .epilogue_request import (
     ArrayOperand,
     EpilogueArguments,
@@ -40,7 +40,6 @@ from .prepared_call import Addresses, PreparedCall, prepare_call
 from .request import (
     BlockScales,
     MatmulOptions,
-    Request,
     check_factors_apart,
     check_output_overlap,
 )
@@ -116,8 +115,8 @@ def launch_with_epilogue(
     prepared.check_problem(problem)
     kind = array_view.kind_of(a)
     outs = requested.outs
-    results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), outs)
-    d = array_view.view(results[graph.d.name])
+    results = _results(requested, lambda shape, type_: kind.empty(a, shape, type_))
+    d = requested.d_part(array_view.view(results[graph.d.name]))
     views = OperandViews(requested.a, requested.b, None, d, requested.b2, scale_views)
     _check_outs(views, requested)
     if scale_views is not None and out is not None:
@@ -135,17 +134,14 @@ def launch_with_epilogue(
     return LaunchedEpilogue(requested, prepared, outputs, call.in_place)
 
 
-def _results(
-    graph: EpilogueGraph, request: Request, empty: Callable[[Shape, str], Any],
-    outs: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Arrays for all outputs, ``outs`` or new ones: D, the other tensors, the reductions."""
-    results = {}
+def _results(requested: RequestedEpilogue, empty: Callable[[Shape, str], Any]) -> dict[str, Any]:
+    """Arrays for all outputs, the caller's or new ones: D, the other tensors, the reductions."""
+    graph, results = requested.graph, {}
     for output in (*graph.tensors, *graph.reductions):
-        shape = output_shape(output, request)
-        if output.reduced and 0 in request.output_shape and 0 not in shape:
+        shape = requested.output_shape(output)
+        if output.reduced and 0 in requested.request.output_shape and 0 not in shape:
             raise EpilogueError(f"{output.name} reduces D, which has no elements")
-        if (x := outs.get(output.name)) is None:
+        if (x := requested.outs.get(output.name)) is None:
             x = empty(shape, output.type)
         results[output.name] = x
     return results
@@ -175,7 +171,7 @@ def _check_more(
     name, view = output.name, written[output.name]
     if view.readonly:
         raise EpilogueError(f"out[{name!r}] must be writable, got a read-only array")
-    shape = output_shape(output, requested.request)
+    shape = requested.output_shape(output)
     contiguous = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
     if (view.dtype, view.shape) != (output.type, shape) or any(
         size > 1 and got != stride

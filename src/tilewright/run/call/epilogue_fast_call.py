@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...gemm.epilogue.graph import BITMASK, TENSOR, EpilogueGraph, EpilogueOutput
+from ...gemm.epilogue.graph import TENSOR, EpilogueGraph
 from ..arrays.array_kind import Shape
 from .alpha_beta import ScaleFactor, scale_factor
 from .epilogue_request import RequestedEpilogue, is_scalar
 from .fast_path import CallForm, D, FastCall, RepeatableCall, fast_call_for, scalar_name
 from .prepared_call import PreparedCall
-from .request import Request
 from .scaled.fast_scaled_call import unpacked
 
 FACTORS = "c", "alpha", "beta"  # arguments of ``matmul`` that may be operands
@@ -36,17 +35,6 @@ class LaunchedEpilogue(NamedTuple):
         """What ``matmul`` returns: D, or a dict."""
         graph = self.requested.graph
         return dict(self.outputs) if graph.named else self.outputs[graph.d.name]
-
-
-def output_shape(output: EpilogueOutput, request: Request) -> Shape:
-    """The shape of an output: D's, without the dimensions that a reduction combines; bytes of a
-    row of a bitmask.
-    """
-    if output.reduction == BITMASK:
-        return (*request.output_shape[:-1], -(-request.output_shape[-1] // 8))
-    dimensions = "bmn"[-len(request.output_shape) :]
-    sizes = zip(dimensions, request.output_shape, strict=True)
-    return tuple(size for dimension, size in sizes if dimension not in output.reduced)
 
 
 def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | None:
@@ -108,7 +96,7 @@ def fast_call_with_epilogue(
     form = _with_static(form, operands.static, sources)
     in_memory = {*operands.arrays, *(n for n, x in operands.scalars.items() if x.address)}
     by_value = {names[name]: name for name in names if name not in in_memory}
-    outputs = _outputs(graph, requested.request, shape)
+    outputs = _outputs(requested, shape)
     arrays = {**matrices, **{names[name]: sources[name][1] for name in in_memory}}
     if D not in arrays:
         form = form._replace(conditions=(*form.conditions, f"{D} is None"))
@@ -138,15 +126,14 @@ def _with_static(
     )
 
 
-def _outputs(
-    graph: EpilogueGraph, request: Request, shape: Shape | None
-) -> dict[str, tuple[Shape, str]]:
+def _outputs(requested: RequestedEpilogue, shape: Shape | None) -> dict[str, tuple[Shape, str]]:
     """Shape and type of each output by the name of its address: D, the tensors, the reductions."""
+    graph = requested.graph
     first = len(graph.inputs)
     others = [*graph.tensors[1:], *graph.reductions]
     outputs = {D: graph.d} | {f"x{i}": output for i, output in enumerate(others, first)}
     return {
-        name: (shape if shape and o.reduction == TENSOR else output_shape(o, request), o.type)
+        name: (shape if shape and o.reduction == TENSOR else requested.output_shape(o), o.type)
         for name, o in outputs.items()
     }
 

@@ -14,12 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DeviceError, EpilogueError
-from ...gemm.epilogue.graph import BIT, EpilogueGraph, EpilogueInput
+from ...gemm.epilogue.graph import (
+    BIT,
+    BITMASK,
+    EpilogueGraph,
+    EpilogueInput,
+    EpilogueOutput,
+)
 from ...gemm.epilogue.tracing import Epilogue, epilogue
-from ...gemm.problem import accumulator_type_of
+from ...gemm.problem import accumulator_type_of, scalar_type_of
 from ..arrays import array_view
+from ..arrays.array_kind import Shape
 from ..arrays.array_view import ArrayView
 from .alpha_beta import ALPHA, BETA, ScaleFactor, scale_factor
+from .batching.batch_dimensions import is_one_product
+from .batching.epilogue_batch import EpilogueBatch, epilogue_batches
 from .matrix_layout import MAX_ALIGN, signature_of
 from .request import (
     EpilogueRequest,
@@ -78,7 +87,8 @@ def epilogue_arguments(
 
 class RequestedEpilogue(NamedTuple):
     """A request with its arrays, on ``device``. ``b2``: the second matrix B, or None; ``given``:
-    the operands that the caller passed; ``outs``: the arrays for outputs, by their names.
+    the operands that the caller passed; ``outs``: the arrays for outputs, by their names;
+    ``batch``: how batch dimensions are folded, None for two matrices or two stacks of them.
     """
 
     request: Request
@@ -90,6 +100,23 @@ class RequestedEpilogue(NamedTuple):
     device: str
     given: Mapping[str, Any]
     outs: Mapping[str, Any]
+    batch: EpilogueBatch | None = None
+
+    def d_part(self, d: ArrayView) -> ArrayView:
+        """The caller's D as a matrix or a stack of matrices."""
+        return d if self.batch is None else self.batch.part("out", d)
+
+    def output_shape(self, output: EpilogueOutput) -> Shape:
+        """The shape of an output: D's, without the dimensions that a reduction combines; bytes of
+        a row of a bitmask.
+        """
+        if self.batch is not None:
+            return self.batch.output_shape(output)
+        shape = self.request.output_shape
+        if output.reduction == BITMASK:
+            return (*shape[:-1], -(-shape[-1] // 8))
+        sizes = zip("bmn"[-len(shape) :], shape, strict=True)
+        return tuple(size for dimension, size in sizes if dimension not in output.reduced)
 
     @property
     def inputs(self) -> list[ArrayOperand | None]:
@@ -125,31 +152,76 @@ def request_with_epilogue(
         raise EpilogueError(f"{function} must take two accumulators for two matrices b")
     names = function.parameters[accumulators:]
     given = _with_factors(function, names, arguments.factors, arguments.operands)
-    va, vb, vb2 = array_view.view(a), array_view.view(b), _view_or_none(b2)
+    matrices = {"a": a, "b": b} | ({} if b2 is None else {"b2": b2})
+    views = {name: array_view.view(x) for name, x in matrices.items()}
+    call = _Call(function, names, given, options, out)
+    if is_one_product(views["a"].shape, views["b"].shape):
+        return _requested(call, views)
+    arrays = _array_operands(call, scalar_type_of(default_result(views["a"].dtype)))
+    d = {} if out is None or isinstance(out, Mapping) else {"out": array_view.view(out)}
+    for batch in epilogue_batches(views | d, arrays):
+        requested = _requested(call, views, batch)
+        if batch.keeps(requested.graph):
+            return requested
+    raise AssertionError("a batch of matrices keeps every graph")
+
+
+class _Call(NamedTuple):
+    """What a call passes besides A and B: the function, the names of its operands, those that are
+    given, the ``MatmulOptions``, and ``out``.
+    """
+
+    function: Epilogue
+    names: tuple[str, ...]
+    given: Mapping[str, Any]
+    options: Any
+    out: Any
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The operands by name; those left out have their defaults."""
+        return _named(self.names, self.function, self.given)
+
+
+def _array_operands(call: _Call, scalar_type: str) -> dict[str, ArrayView]:
+    """The operands that are arrays of several elements, or of integers."""
+    return {
+        name: array_view.view(x)
+        for name, x in call.named.items()
+        if array_view.is_array(x) and not is_scalar(x, scalar_type)
+    }
+
+
+def _requested(
+    call: _Call, views: Mapping[str, ArrayView], batch: EpilogueBatch | None = None
+) -> RequestedEpilogue:
+    """The request of one product, whose batch dimensions are folded by ``batch``."""
+    if batch is not None:
+        views = {name: batch.part(name, view) for name, view in views.items()}
+    va, vb, vb2 = views["a"], views["b"], views.get("b2")
+    options, out = call.options, call.out
     where = common_device(va, vb, vb2)
     plain = make_request(va, vb, None, None, None, False, options.precision, options.fast_accum)
     plain = plain._replace(b2=None if vb2 is None else signature_of(vb2))
     accumulator = accumulator_type_of(plain.mma_dtypes[0])
     probe = plain._replace(dtype=default_result(va.dtype))
     check_request(probe)
-    operands = _classified(names, function, given, probe, where)
-    traced = function, operands, (accumulator, va.dtype), accumulators, options
+    operands = _classified(call, probe, where, batch)
+    accumulators = 1 if vb2 is None else 2
+    traced = call.function, operands, (accumulator, va.dtype), accumulators, options
     outs: dict[str, Any] = {}
     if isinstance(out, Mapping):
         outs = dict(out)
         out = outs.get(_traced(*traced, None).d.name)
-    vout = _view_or_none(out)
+    vout = None if out is None else array_view.view(out)
     graph = _traced(*traced, vout)
     if vout is not None:
         common_device(va, vb, vb2, vout)
-        plain = plain._replace(out=signature_of(vout))
+        part = vout if batch is None else batch.part("out", vout)
+        plain = plain._replace(out=signature_of(part))
         outs[graph.d.name] = out
     request = _request(plain, graph, operands, where, outs)
-    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, given, outs)
-
-
-def _view_or_none(array: Any) -> ArrayView | None:
-    return None if array is None else array_view.view(array)
+    return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, call.given, outs, batch)
 
 
 def _with_factors(
@@ -172,23 +244,19 @@ def _with_factors(
     return operands
 
 
-def _classified(
-    names: tuple[str, ...],
-    function: Epilogue,
-    given: Mapping[str, Any],
-    request: Request,
-    where: str,
-) -> Operands:
+def _classified(call: _Call, request: Request, where: str, batch: EpilogueBatch | None) -> Operands:
     """The operands by kind."""
     operands = Operands({}, {}, {})
     shape = (prod(request.batch), *request.mnk[:2])
-    for name, value in _named(names, function, given).items():
+    for name, value in call.named.items():
         if value is None or isinstance(value, bool | str):
             operands.static[name] = value
         elif is_scalar(value, request.scale_dtype):
             operands.scalars[name] = scale_factor(name, value, where, request.scale_dtype)
         else:
             view = array_view.view(value)
+            if batch is not None:
+                view = batch.operand(name, view)
             operands.arrays[name] = _array_operand(name, view, shape, request, where)
     return operands
 

@@ -27,10 +27,12 @@ from ..devices.device import device as device_by_name
 from ..devices.device_protocol import ExecutionDevice
 from ..tuning.tuning_result import TuningResult
 from .alpha_beta import ALPHA, BETA
+from .batching.batch_dimensions import is_one_product, split_product
+from .batching.prepared_products import prepare
 from .epilogue_call import slow_epilogue_call
 from .epilogue_request import EpilogueArguments, epilogue_arguments, request_with_epilogue
 from .fast_path import FastCall
-from .matmul import prepare, slow_call
+from .matmul import slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
 from .plan_report import explain
 from .prepared_call import PreparedCall, prepare_call
@@ -172,7 +174,9 @@ class Plan:
         arguments = MatmulArguments(a, b, c, out, alpha, beta)
         if has_quantized(a, b):
             arguments = with_block_scales(arguments) or _raise_staged_scales()
-        prepared, views, scales, _ = prepare(arguments, self._options())
+        products, scales, _ = prepare(arguments, self._options())
+        _check_one_product(len(products))
+        [(prepared, views)] = products
         if not prepared.staged:
             on = prepared.device.name
             raise DeviceError(f"the arrays must be on the CPU, got arrays on {on}", hint="plan.run")
@@ -244,14 +248,28 @@ def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
         if in_blocks is None:
             return _plan_with_scales(arguments, options)
         arguments = in_blocks
-    va, vb = map(array_view.view, arguments[:2])
-    vc, vd = (None if x is None else array_view.view(x) for x in (c, out))
+    matrices = {"a": arguments.a, "b": arguments.b, "c": c, "out": out}
+    views = {name: array_view.view(x) for name, x in matrices.items() if x is not None}
+    va, vb, vc, vd = (views.get(name) for name in matrices)
+    assert va is not None and vb is not None
     on = device_for_arrays(common_device(va, vb, vc, vd), options.device)
+    if arguments.scales is None and not is_one_product(va.shape, vb.shape):
+        parts = split_product(views).parts
+        _check_one_product(len(parts))
+        va, vb, vc = parts[0]["a"], parts[0]["b"], parts[0].get("c")
+        vd = vd and parts[0]["out"]
     reads_c, (out_dtype, precision, fast_accum, _, config) = c is not None, options
     request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
     if arguments.scales is not None:
         request, _ = request_with_scales(request, arguments.scales)
     return Plan.of(prepare_call(request, on, config), config)
+
+
+def _check_one_product(products: int) -> None:
+    """Raise ProblemError for operands whose batch dimensions do not fold into one."""
+    if products != 1:
+        what = f"the batch dimensions must fold into one, got {products} products"
+        raise ProblemError(what, hint="make the arrays contiguous, or plan one of the products")
 
 
 def _plan_with_scales(arguments: MatmulArguments, options: MatmulOptions) -> Plan:

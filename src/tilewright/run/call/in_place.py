@@ -78,8 +78,9 @@ def _relayout_inputs(
 
 def split_shape(name: str, view: ArrayView, layout: OperandLayout) -> tf32x3.SplitShape:
     """The 3xTF32 split of A or B into a copy with three times the K extent."""
-    count, rows, columns = (1, *view.shape)[-3:]
-    batch_stride, row_stride, column_stride = (0, *view.strides)[-3:]
+    stored = layout.stored(view)
+    count, rows, columns = (1, *stored.shape)[-3:]
+    batch_stride, row_stride, column_stride = (0, *stored.strides)[-3:]
     if layout.row_major:
         shape, source = (count, rows, columns), (batch_stride, row_stride, column_stride)
     else:
@@ -91,6 +92,7 @@ def relayout_spec(
     view: ArrayView, layout: OperandLayout, back: bool = False
 ) -> relayout.RelayoutSpec:
     """The relayout of a matrix or stack to the kernel's layout, or ``back`` from it."""
+    view = view if back else layout.stored(view)
     size, shape = view.itemsize, view.shape
     strides = (layout.batch_stride, *layout.strides)[-len(shape) :]
     if back:

@@ -12,16 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
-from ...errors import ProblemError
 from ...lazy_imports import deferred
 from ...quantization.packed import is_quantized
 from ..arrays import array_view
-from ..devices.array_placement import (
-    device_for_arrays,
-    stream_for_arrays,
-    wait_for_hidden_streams,
-)
+from ..arrays.array_kind import Shape
+from ..devices.array_placement import stream_for_arrays, wait_for_hidden_streams
 from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta
+from .batching.prepared_products import prepare
 from .fast_path import (
     CallCache,
     CallForm,
@@ -31,26 +28,17 @@ from .fast_path import (
     scalar_name,
 )
 from .in_place import launch_in_place
-from .matrix_layout import OperandViews
-from .prepared_call import PreparedCall, prepare_call
-from .request import (
-    MatmulArguments,
-    MatmulOptions,
-    check_factors_apart,
-    check_output_overlap,
-    common_device,
-    make_request,
-)
+from .prepared_call import PreparedCall
+from .request import MatmulArguments, MatmulOptions
 from .scaled.fast_scaled_call import unpacked
 from .staging import StagedCall
 
 if TYPE_CHECKING:
     from . import epilogue_call
-    from .scaled import block_scale_views, scaled_operands
+    from .scaled import scaled_operands
 else:
     epilogue_call = deferred(".epilogue_call", __package__)
     scaled_operands = deferred(".scaled.scaled_operands", __package__)
-    block_scale_views = deferred(".scaled.block_scale_views", __package__)
 
 _fast_calls = CallCache()
 
@@ -74,8 +62,9 @@ def matmul(
     """D = α A B + β C, accumulated in f32 (f64 for f64, s32 for integers), rounded once to D's
     type.
 
-    ``a`` (M×K) and ``b`` (K×N), or stacks of equally many matrices, are arrays of NumPy, torch,
-    JAX, CuPy or any library with DLPack or ``__cuda_array_interface__``, with any strides.
+    ``a`` (…, M, K) and ``b`` (…, K, N) are arrays of NumPy, torch, JAX, CuPy or any library with
+    DLPack or ``__cuda_array_interface__``, with any strides. As in NumPy, batch dimensions
+    broadcast, without copies, and a vector is one row of ``a`` or one column of ``b``.
     Supported types: f16, bf16, e4m3 and e5m2 (in any pair), s8 and u8, f32, and f64. The result is
     an array of ``a``'s library on the same device. Its type is the inputs' (bf16 for 8-bit floats,
     s32 for integers) or ``out_dtype``. If ``out`` is given, the result is written to it and ``out``
@@ -160,21 +149,26 @@ def slow_call(
         if in_blocks is None:
             return _call_with_scales(arguments, options, problem)
         arguments = in_blocks
-    prepared, views, scales, d = prepare(arguments, options)
-    prepared.check_problem(problem)
     a, b, c, out, alpha, beta, block_scales = arguments
+    products, scales, d = prepare(arguments, options)
+    more = () if block_scales is None else (block_scales.a, block_scales.b)
     fast_call = None
-    if prepared.staged or 0 in views.d.shape:
-        with StagedCall(prepared, views, scales) as staged:
-            staged.start()
-            staged.download()
+    for prepared, _ in products:
+        prepared.check_problem(problem)
+    if products[0][0].staged or 0 in products[0][1].d.shape:
+        for prepared, views in products:
+            with StagedCall(prepared, views, scales) as staged:
+                staged.start()
+                staged.download()
     else:
-        more = () if block_scales is None else (block_scales.a, block_scales.b)
-        stream = stream_for_arrays(prepared.device, a, b, c, out, *more)
-        launch_in_place(prepared, views, scales, stream)
+        device = products[0][0].device
+        stream = stream_for_arrays(device, a, b, c, out, *more)
+        for prepared, views in products:
+            launch_in_place(prepared, views, scales, stream)
         array_view.mark_written([d])
-        wait_for_hidden_streams(prepared.device, stream, (a, b, c, alpha, beta, *more))
-        fast_call = _fast_call(prepared, passed, scales)
+        wait_for_hidden_streams(device, stream, (a, b, c, alpha, beta, *more))
+        if len(products) == 1:
+            fast_call = _fast_call(products[0][0], passed, scales, array_view.view(d).shape)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
 
@@ -197,9 +191,11 @@ def _call_with_scales(
 
 
 def _fast_call(
-    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors
+    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors, shape: Shape
 ) -> FastCall | None:
-    """The fast path for calls like this one: ``fast_call(a, b, c, out, alpha, beta)``."""
+    """The fast path for calls like this one, whose result has this shape:
+    ``fast_call(a, b, c, out, alpha, beta)``.
+    """
     *matrices, alpha, beta, block_scales = arguments
     if block_scales is not None:  # not passed as Scaled matrices
         return None
@@ -222,45 +218,8 @@ def _fast_call(
         prepared.check_scales(found)
         return found
 
-    outputs = {"d": (request.output_shape, request.dtype)}
+    outputs = {"d": (shape, request.dtype)}
     call = RepeatableCall(prepared, arrays, outputs, frozenset("c"), scales, numbers, values)
     absent = tuple(f"{name} is None" for name in "cd" if name not in arrays)
     parameters = f"a, b, c, d, {', '.join(names)}"
     return fast_call_for(call, CallForm(parameters, scaled.statements, absent, scaled.constants))
-
-
-def prepare(
-    arguments: MatmulArguments, options: MatmulOptions
-) -> tuple[PreparedCall, OperandViews, ScaleFactors, Any]:
-    """Stages 1 to 3 and the result array: everything before the first launch."""
-    a, b, c, out, alpha, beta, block_scales = arguments
-    kind = array_view.kind_of(a)
-    va, vb = kind.view(a), array_view.view(b)
-    vc = None if c is None else array_view.view(c)
-    vd = None if out is None else array_view.view(out)
-    arrays_on = common_device(va, vb, vc, vd)
-    request = make_request(
-        va, vb, vc, vd, options.out_dtype, False, options.precision, options.fast_accum
-    )
-    scale_views = None
-    if block_scales is not None:
-        request, scale_views = block_scale_views.request_with_scales(request, block_scales)
-    scales = alpha_and_beta(alpha, beta, arrays_on, request.scale_dtype)
-    reads_c = bool(scales[1].address or scales[1].value)
-    if reads_c and vc is None:
-        raise ProblemError("c must be given if beta is not 0", hint="c=out accumulates into out")
-    request = request._replace(reads_c=reads_c)
-    on = device_for_arrays(arrays_on, options.device)
-    prepared = prepare_call(request, on, options.config)
-    prepared.check_scales(scales)
-    if vd is None:
-        out = kind.empty(a, request.output_shape, request.dtype)
-        vd = array_view.view(out)
-    else:
-        check_output_overlap(va, vb, vc, vd)
-        factors = dict(zip(("alpha", "beta"), scales, strict=True))
-        check_factors_apart(factors, request.scale_dtype, arrays_on, vd)
-        if scale_views is not None:
-            scale_views.check_apart(vd)
-    views = OperandViews(va, vb, vc if reads_c else None, vd, scales=scale_views)
-    return prepared, views, scales, out

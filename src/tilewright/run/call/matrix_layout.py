@@ -74,6 +74,11 @@ class ArraySignature(NamedTuple):
     def itemsize(self) -> int:
         return max(1, dtypes.dtype(self.dtype).bits // 8)
 
+    @property
+    def is_stack(self) -> bool:
+        """Whether these are several matrices, not one that repeats along a stride of 0."""
+        return len(self.shape) == 3 and (self.shape[0] <= 1 or self.strides[0] != 0)
+
 
 class OperandLayout(NamedTuple):
     """The layout in which a kernel reads a matrix or a stack of matrices.
@@ -98,6 +103,12 @@ class OperandLayout(NamedTuple):
         stack = shape[0] if len(shape) == 3 else 1
         last = (stack - 1) * self.batch_stride + (count - 1) * self.leading_dim
         return max(last + length * self.k_repeats, 0)
+
+    def stored(self, view: ArrayView) -> ArrayView:
+        """The array without the repetitions of a matrix that is stored once."""
+        if len(view.shape) < 3 or self.batch_stride:
+            return view
+        return view._replace(shape=view.shape[1:], strides=view.strides[1:])
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -128,7 +139,7 @@ def layout_with_order(s: ArraySignature, row_major: bool) -> MatrixLayout | None
     if (length > 1 and step != 1) or leading_dim < 0:
         return None
     batch_stride = s.strides[0] if len(s.shape) == 3 and s.shape[0] > 1 else 0
-    if batch_stride < 0 or (len(s.shape) == 3 and s.shape[0] > 1 and batch_stride == 0):
+    if batch_stride < 0:
         return None
     align = _divisor(s.misalignment | (leading_dim | batch_stride) * s.itemsize)
     return MatrixLayout(row_major, leading_dim, align, batch_stride)

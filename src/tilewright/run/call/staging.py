@@ -87,7 +87,7 @@ class StagedCall:
 
     def _upload_matrix(self, view: ArrayView, layout: OperandLayout, name: str = "c") -> int:
         address = self._alloc_matrix(view, layout)
-        for offset, rows in _matrices(view, layout):
+        for offset, rows in _matrices(layout.stored(view), layout):
             if layout.k_repeats > 1:
                 rows = tf32x3.split_on_host(name, rows)
             self.prepared.device.upload(address + offset, rows, layout.leading_dim)

@@ -1,0 +1,1 @@
+"""Operands with any number of batch dimensions, by NumPy's rules."""

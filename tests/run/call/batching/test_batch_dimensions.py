@@ -1,0 +1,135 @@
+"""Operands with any number of dimensions: NumPy's shapes and values, nothing copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.errors import EpilogueError, ProblemError
+from tilewright.run.arrays.array_view import view
+from tilewright.run.call.batching.batch_dimensions import split_product
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+RNG = np.random.default_rng(0)
+
+# the shapes of a and b, the products, and the shape of the first one's A and B
+FOLDED: dict[str, tuple[Shapes, int, Shapes]] = {
+    "rows of a": (((2, 3, 8, 16), (16, 24)), 1, ((48, 16), (16, 24))),
+    "rows of a, b's batch is 1": (((2, 8, 16), (1, 16, 24)), 1, ((16, 16), (16, 24))),
+    "a is broadcast": (((8, 16), (2, 3, 16, 24)), 1, ((6, 8, 16), (6, 16, 24))),
+    "two batches": (((2, 3, 8, 16), (2, 3, 16, 24)), 1, ((6, 8, 16), (6, 16, 24))),
+    "a loop over a's batch": (((2, 1, 8, 16), (3, 16, 24)), 2, ((3, 8, 16), (3, 16, 24))),
+    "a loop over both": (((2, 1, 8, 16), (2, 3, 16, 24)), 2, ((3, 8, 16), (3, 16, 24))),
+    "row times matrix": (((16,), (16, 24)), 1, ((1, 16), (16, 24))),
+    "row times stack": (((16,), (3, 16, 24)), 1, ((3, 1, 16), (3, 16, 24))),
+    "stack times column": (((2, 8, 16), (16,)), 1, ((16, 16), (16, 1))),
+    "dot product": (((16,), (16,)), 1, ((1, 16), (16, 1))),
+    "no elements": (((0, 8, 16), (16, 24)), 1, ((0, 16), (16, 24))),
+    "an empty batch": (((0, 3, 8, 16), (0, 3, 16, 24)), 1, ((0, 16), (16, 24))),
+}
+
+
+def half(*shape: int) -> Any:
+    return RNG.integers(-4, 5, shape).astype(np.float16)
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_batch_dimensions_are_folded_by_strides(name: str) -> None:
+    (a, b), products, (first_a, first_b) = FOLDED[name]
+    split = split_product({"a": view(half(*a)), "b": view(half(*b))})
+    assert split.shape == np.matmul(half(*a), half(*b)).shape
+    assert len(split.parts) == products
+    assert split.parts[0]["a"].shape == first_a
+    assert split.parts[0]["b"].shape == first_b
+
+
+def test_what_does_not_fold_is_a_loop() -> None:
+    a = half(3, 8, 2, 16).swapaxes(1, 2)  # the batches (3, 2) have strides (256, 16)
+    split = split_product({"a": view(a), "b": view(half(16, 24))})
+    assert [part["a"].shape for part in split.parts] == [(2, 8, 16)] * 3
+    assert [part["b"].strides[0] for part in split.parts] == [0] * 3
+    offsets = [part["a"].address - view(a).address for part in split.parts]
+    assert offsets == [0, 512, 1024]
+    assert [part["out"].address for part in split.parts] == [0, 384, 768]  # elements of a new D
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("name", FOLDED)
+def test_numpys_values(name: str) -> None:
+    shapes, _, _ = FOLDED[name]
+    a, b = half(*shapes[0]), half(*shapes[1])
+    expected = np.matmul(a.astype("f"), b.astype("f"))
+    got = tilewright.matmul(a, b, out_dtype="f32", device="vm")
+    assert got.shape == expected.shape
+    assert np.array_equal(got, expected)
+
+
+@pytest.mark.vm
+def test_c_and_out_are_updated_in_place() -> None:
+    a, b = half(2, 1, 8, 16), half(3, 16, 24)
+    out = np.full((2, 3, 24, 8), 7, np.float32).swapaxes(-1, -2)
+    got = tilewright.matmul(a, b, c=out, beta=1.0, out=out, out_dtype="f32", device="vm")
+    assert got is out
+    assert np.array_equal(out, a.astype("f") @ b.astype("f") + 7)
+
+
+OPERANDS = [(24,), (8, 1), (3, 1, 1), (2, 1, 8, 24), (2, 3, 8, 24)]
+
+
+@pytest.mark.vm
+@pytest.mark.parametrize("b", [(16, 24), (2, 3, 16, 24)], ids=["rows", "stack"])
+@pytest.mark.parametrize("shape", OPERANDS, ids=str)
+def test_operands_of_an_epilogue_broadcast(b: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    a, right, x = half(2, 3, 8, 16), half(*b), half(*shape)
+    if shape in ((3, 1, 1), (2, 1, 8, 24)):  # no stride gives the batches of x in D's order
+        with pytest.raises(ProblemError, match="must fold into one"):
+            tilewright.matmul(a, right, epilogue=lambda acc, x: acc + x, x=x, device="vm")
+        return
+    got = tilewright.matmul(
+        a, right, epilogue=lambda acc, x: {"d": acc + x, "largest": tilewright.amax(acc)},
+        x=x, out_dtype="f32", device="vm",
+    )  # fmt: skip
+    plain = a.astype("f") @ right.astype("f")
+    assert np.array_equal(got["d"], plain + x)
+    assert got["largest"].shape == () and got["largest"] == abs(plain).max()
+
+
+@pytest.mark.vm
+def test_a_reduction_along_rows_keeps_the_batch() -> None:
+    a, b = half(2, 3, 8, 16), half(16, 24)
+    got = tilewright.matmul(
+        a, b, epilogue=lambda acc: {"d": acc, "rows": tilewright.sum(acc, axis=-1)},
+        out_dtype="f32", device="vm",
+    )  # fmt: skip
+    assert np.array_equal(got["rows"], (a.astype("f") @ b.astype("f")).sum(-1))
+
+
+BAD: dict[str, tuple[Any, Any, str]] = {
+    "batches": (lambda: tilewright.matmul(half(2, 8, 16), half(3, 16, 8)), ProblemError,
+                "batch dimensions of a and b must broadcast, got a 2×8×16 and b 3×16×8"),
+    "K": (lambda: tilewright.matmul(half(2, 8, 16), half(15, 8)), ProblemError,
+          "as many columns as b has rows"),
+    "a number": (lambda: tilewright.matmul(half(), half(3, 3)), ProblemError,
+                 "at least one dimension"),
+    "out": (lambda: tilewright.matmul(half(2, 8, 16), half(16, 8), out=half(2, 8, 7)),
+            ProblemError, "out must have the product's shape 2×8×8, got 2×8×7"),
+    "an operand": (lambda: tilewright.matmul(half(2, 3, 8, 16), half(16, 8),
+                                             epilogue=lambda acc, x: acc + x, x=half(2, 8, 8)),
+                   EpilogueError, "x must broadcast to D, 2×3×8×8"),
+    "a reduction": (lambda: tilewright.matmul(
+        half(2, 3, 8, 16), half(2, 3, 16, 8), device="vm",
+        epilogue=lambda acc: {"d": acc, "x": tilewright.sum(acc, axis=-3)}),
+        EpilogueError, "x must reduce all of D"),
+    "a plan": (lambda: tilewright.plan(half(2, 1, 8, 16), half(3, 16, 8)), ProblemError,
+               "must fold into one, got 2 products"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_shapes_are_typed_errors(name: str) -> None:
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        call()
