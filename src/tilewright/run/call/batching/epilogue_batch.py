@@ -69,7 +69,9 @@ class EpilogueBatch(NamedTuple):
         if output.reduction == TENSOR:
             return shape.result
         if any(shape.vectors) or ("b" in reduced and len(shape.batch) > 1):
-            what = f"{output.name} must be of D's shape or reduce all of D, which is no stack"
+            what = (
+                f"{output.name} must reduce all of D, which is neither a matrix nor a stack of them"
+            )
             raise EpilogueError(what, hint="reshape a and b to stacks of matrices")
         dimensions = ((shape.batch, "b"), ((shape.m,), "m"), ((shape.n,), "n"))
         return tuple(n for sizes, name in dimensions if name not in reduced for n in sizes)
