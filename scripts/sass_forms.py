@@ -48,6 +48,7 @@ class FormSearch:
     def add(self, entry: SassEncoding, word: int) -> None:
         """Take an encoding into the table, unless it has that very one."""
         known = self.learner.entries[entry.form]
+        word &= ~self.outside
         if entry not in known:
             known.append(entry)
             self.by_shape[shape(entry.form)].append(entry)

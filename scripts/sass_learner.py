@@ -211,13 +211,13 @@ class Learner:
             seed.mark_bits[marked[0]].add(bit)
 
     def pairs(self, seeds: list[Seed]) -> None:
-        """Pairs of bits without a role that are near each other: marks and other forms."""
+        """Pairs of bits that are near each other, one without a role: marks, other forms."""
         words, places = [], []
         for i, seed in enumerate(seeds):
-            roles = {*seed.weights, *(b for s in seed.mark_bits.values() for b in s)}
-            rest = [b for b in self.free_bits() if b not in roles and b >= 12]
+            marks = {b for bits in seed.mark_bits.values() for b in bits}
+            rest = [b for b in self.free_bits() if b not in seed.weights and b >= 12]
             for a, b in combinations(rest, 2):
-                if b - a <= 3:
+                if b - a <= 3 and not {a, b} <= marks:
                     words.append(seed.word ^ 1 << a ^ 1 << b)
                     places.append((i, a, b))
         for (i, a, b), other in zip(places, self.texts(words), strict=True):

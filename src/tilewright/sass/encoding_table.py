@@ -55,6 +55,14 @@ class EncodingTable:
         return found
 
     @cached_property
+    def by_mnemonic(self) -> dict[str, list[tuple[str, ...]]]:
+        """The forms of each opcode without its modifiers."""
+        found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        for form in self.by_form:
+            found[form[0].split(".")[0]].append(form)
+        return dict(found)
+
+    @cached_property
     def _by_opcode(self) -> dict[int, dict[int, dict[int, list[SassEncoding]]]]:
         """The encodings by ``_opcode_bits`` of their words, by the mask of their fixed bits, those
         with the most fixed bits first, and by these bits.

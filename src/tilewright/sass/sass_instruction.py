@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import zip_longest
 
 from ..errors import SassError
 from .control_code import ControlCode
@@ -16,6 +17,7 @@ from .encoding_table import EncodingTable
 from .sass_text import ALWAYS, SassText
 
 _CONTROL_MASK = (1 << 21) - 1
+_NEAREST = 40  # forms that are compared letter by letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,17 @@ def encode_instruction(
 def nearest_forms(table: EncodingTable, text: SassText, count: int = 3) -> list[str]:
     """The known forms most like a text's, as ``OPCODE kind, kind``."""
     name = text.opcode.split(".")[0]
-    known = {_shown(f): f for f in table.by_form}
-    same = [shown for shown, form in known.items() if form[0].split(".")[0] == name]
-    return get_close_matches(_shown(text.form), same or known, count, 0.0)
+    if name not in table.by_mnemonic:
+        name = next(iter(get_close_matches(name, list(table.by_mnemonic), 1, 0.0)), "")
+    forms = sorted(table.by_mnemonic.get(name, ()), key=lambda f: _distance(f, text.form))
+    return get_close_matches(_shown(text.form), [_shown(f) for f in forms[:_NEAREST]], count, 0.0)
+
+
+def _distance(form: tuple[str, ...], wanted: tuple[str, ...]) -> int:
+    """The number of modifiers and operands that differ."""
+    modifiers = set(form[0].split(".")) ^ set(wanted[0].split("."))
+    operands = sum(a != b for a, b in zip_longest(form[1:], wanted[1:]))
+    return len(modifiers) + operands
 
 
 def _shown(form: tuple[str, ...]) -> str:

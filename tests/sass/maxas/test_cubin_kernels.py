@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from sass_cubins import cubin
 from tilewright.cli import main
 from tilewright.errors import CubinError
 from tilewright.sass import CubinFile, decode_code, encoding_table
+from tilewright.sass.lint import lint_function
+from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.maxas import (
     assemble_maxas,
     check_encodings,
@@ -79,3 +84,23 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["sass", "pre", "--sm", "90", "-D", "x=1", str(text)]) == 0
     assert "STG.E.U8" in capsys.readouterr().out
     assert main(["sass", "pre", "-D", "x", str(text)]) == 2
+
+
+def test_the_words_of_maxas() -> None:
+    """Its SGEMM by our assembler, where TILEWRIGHT_MAXAS names a checkout of maxas."""
+    checkout = os.environ.get("TILEWRIGHT_MAXAS")
+    if not checkout:
+        pytest.skip("TILEWRIGHT_MAXAS is not set")
+    script = Path(__file__).parents[3] / "scripts" / "compare_maxas.py"
+    done = subprocess.run([sys.executable, str(script), checkout], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("same") == 8
+
+
+def test_every_control_code_of_a_compiled_kernel_is_assigned_again() -> None:
+    """Control codes of ptxas are dropped and assigned anew: the lint finds nothing."""
+    for name in ("stencil", "sort"):
+        read = parsed(name)
+        for kernel in read.functions:
+            made = assemble_maxas(SM_90, extract_kernel(read, kernel), automatic_control=True)
+            assert not lint_function(SassCode.of(90, decode_code(SM_90, made.code))), kernel

@@ -124,7 +124,7 @@ def check_encodings(cubin: CubinFile, names: Iterable[str] = ()) -> CodingTest:
                 opcodes[x.text.opcode.split(".")[0]] += 1
                 texts.append(x.text)
     known = [t for t in texts if _has_properties(cubin.sm, t)]
-    reads = register_reads(table, known, timing_table(cubin.sm).banks)
+    reads = register_reads(table, known)
     return CodingTest(sum(opcodes.values()), tuple(failed), opcodes, reads)
 
 
@@ -148,7 +148,7 @@ def extract_kernel(cubin: CubinFile, name: str) -> str:
     if name not in cubin.functions:
         known = ", ".join(cubin.functions[:8])
         raise CubinError(f"a kernel must be one of {known}, got {name!r}")
-    decoded = _without_padding(decode_code(table, cubin.code(name)))
+    decoded = _without_padding(decode_code(table, cubin.code(name)), cubin.sm)
     base, parameters = kernel_parameters(cubin, name)
     lines = [f"# Kernel: {name}", f"# Arch: sm_{cubin.sm}", f"# InsCnt: {len(decoded)}",
              f"# RegCnt: {cubin.registers(name)}", f"# SharedSize: {_shared_size(cubin, name)}",
@@ -158,7 +158,7 @@ def extract_kernel(cubin: CubinFile, name: str) -> str:
     constants = _constants(cubin.sm, base, parameters)
     lines += ["#", "# Instructions:", "", "<CONSTANT_MAPPING>"]
     lines += [f"    {name} : {place}" for place, name in constants.items()]
-    lines += ["</CONSTANT_MAPPING>", "", *_listing(decoded, constants)]
+    lines += ["</CONSTANT_MAPPING>", "", *_listing(decoded, constants, cubin.sm)]
     return "\n".join(lines) + "\n"
 
 
@@ -175,15 +175,18 @@ def _constants(sm: int, base: int, parameters: Sequence[KernelParameter]) -> dic
 
 
 def _without_padding(
-    decoded: Sequence[tuple[int, SassInstruction]],
+    decoded: Sequence[tuple[int, SassInstruction]], sm: int
 ) -> list[tuple[int, SassInstruction]]:
-    """The instructions before the final jump to itself, with the NOPs after it."""
+    """The instructions before the final jump to itself, with the NOPs after it. On sm_5x that jump
+    may go to the control word before it.
+    """
     end = len(decoded)
     while end and _opcode(decoded[end - 1][1]) == "NOP":
         end -= 1
     last = decoded[end - 1] if end else None
     if last and last[1].text and _opcode(last[1]) == "BRA":
-        if int(last[1].text.operands[-1].numbers[-1]) == last[0]:
+        target = int(last[1].text.operands[-1].numbers[-1])
+        if _instruction_at(target, sm) == _instruction_at(last[0], sm):
             return list(decoded[: end - 1])
     return list(decoded)
 
@@ -193,10 +196,10 @@ def _opcode(x: SassInstruction) -> str:
 
 
 def _listing(
-    decoded: Sequence[tuple[int, SassInstruction]], constants: dict[str, str]
+    decoded: Sequence[tuple[int, SassInstruction]], constants: dict[str, str], sm: int
 ) -> Iterable[str]:
     inside = {at for at, _ in decoded}
-    targets = sorted({t for _, x in decoded if (t := _target(x)) in inside and t is not None})
+    targets = sorted({t for _, x in decoded if (t := _target(x, sm)) in inside and t is not None})
     labels = {at: f"TARGET{i}" for i, at in enumerate(targets, 1)}
     for at, x in decoded:
         if x.text is None:
@@ -204,7 +207,7 @@ def _listing(
         if at in labels:
             yield f"{labels[at]}:"
         text = x.text
-        label = labels.get(_target(x) or -1)
+        label = labels.get(_target(x, sm) or -1)
         if label is not None and x.target is not None:
             operands = list(text.operands)
             operands[x.target] = SassOperand("$", (), label)
@@ -214,10 +217,15 @@ def _listing(
         yield f"{x.control or ControlCode()} {guard:>5} {rest};"
 
 
-def _target(x: SassInstruction) -> int | None:
+def _target(x: SassInstruction, sm: int) -> int | None:
     if x.text is None or x.target is None or x.text.opcode.startswith("BRX"):
         return None
-    return int(x.text.operands[x.target].numbers[-1])
+    return _instruction_at(int(x.text.operands[x.target].numbers[-1]), sm)
+
+
+def _instruction_at(offset: int, sm: int) -> int:
+    """The offset of the instruction at an address: on sm_5x the one after a control word."""
+    return offset + 8 if sm < 70 and offset % 32 == 0 else offset
 
 
 # --- insert ---------------------------------------------------------------------------------------

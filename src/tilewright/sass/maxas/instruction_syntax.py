@@ -30,7 +30,20 @@ _MACHINE = re.compile(
     r"R\d+|RZ|UR\d+|URZ|U?P[0-7]|U?PT|B\d+|SB[0-5]|SR_?\w+|PR|CC|INF|x\w*|"
     r"(?:ARRAY_)?\dD|CUBE|ARRAY_CUBE|R?G?B?A?|gdesc|desc|cx?|gsb\d|tmem|SRZ"
 )
-JUMPS = ("BRA", "SSY", "CAL", "PBK", "PCNT", "JCAL", "BSSY", "CALL", "JMP", "PRET")
+JUMPS = (
+    "BRA",
+    "SSY",
+    "CAL",
+    "PBK",
+    "PCNT",
+    "JCAL",
+    "BSSY",
+    "CALL",
+    "JMP",
+    "PRET",
+    "LEPC",
+    "WARPSYNC",
+)
 
 
 class InstructionSyntax:

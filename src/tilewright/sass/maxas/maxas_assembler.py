@@ -147,7 +147,7 @@ def _assembled(
         _barrier_count(texts),
         tuple(o for o, t in zip(offsets, texts, strict=True) if t.opcode == "EXIT"),
         tuple(o for o, t in zip(offsets, texts, strict=True) if "SR_CTAID" in str(t)),
-        register_reads(table, texts, timing_table(table.sm).banks),
+        register_reads(table, texts),
         {names[n]: r for n, r in known.items()},
     )
 

@@ -45,8 +45,8 @@ class MetaPrograms:
         """
         body = textwrap.indent(textwrap.dedent(code), "    ")
         text = f"def code_block():\n{body}\n    pass\n"
-        self._execute(_compiled(text, "exec", line, code, -1), line, -1)
-        made = self._guarded(lambda: self.names["code_block"](), line, -1)
+        self._execute(_compiled(text, "exec", line, code, -1), line, code, -1)
+        made = self._guarded(lambda: self.names["code_block"](), line, code, -1)
         return "" if made is None else str(made)
 
     def expression(self, code: str, line: SourceLine) -> str:
@@ -54,11 +54,12 @@ class MetaPrograms:
         if re.match(r"\s*(return|if|for|while)\b", code) or "\n" in code.strip():
             return self.block(code, line)
         compiled = _compiled(code.strip(), "eval", line, code, 0)
-        return str(self._guarded(lambda: eval(compiled, self.names), line, 0))
+        return str(self._guarded(lambda: eval(compiled, self.names), line, code, 0))
 
     def statements(self, code: str, line: SourceLine) -> None:
         """Run statements that make no text. Raises SassError."""
-        self._execute(_compiled(textwrap.dedent(code).strip(), "exec", line, code, 0), line, 0)
+        compiled = _compiled(textwrap.dedent(code).strip(), "exec", line, code, 0)
+        self._execute(compiled, line, code, 0)
 
     def address(self, text: str, line: SourceLine) -> int:
         """The value of the expression in ``4x<expression>``: arithmetic over integers and names.
@@ -96,16 +97,15 @@ class MetaPrograms:
             return found
         raise SassError(f"an address must consist of integers, got {ast.unparse(node):.60}")
 
-    def _execute(self, code: CodeType, line: SourceLine, offset: int) -> None:
-        self._guarded(lambda: exec(code, self.names), line, offset)
+    def _execute(self, program: CodeType, line: SourceLine, code: str, offset: int) -> None:
+        self._guarded(lambda: exec(program, self.names), line, code, offset)
 
-    def _guarded(self, run: Callable[[], Any], line: SourceLine, offset: int) -> Any:
+    def _guarded(self, run: Callable[[], Any], line: SourceLine, code: str, offset: int) -> Any:
         """Run a program; its exceptions become SassErrors at the line that raised."""
         try:
             return run()
         except Exception as error:
-            at = _raised_at(error) + offset
-            place = SourceLine(line.text, line.number + max(at - 1, 0), line.file)
+            place = _place(line, code, _raised_at(error) + offset)
             message = f"a program must not fail, got {type(error).__name__}: {error}"
             raise place.error(message) from error
 
@@ -120,13 +120,20 @@ def _compiled(text: str, mode: str, line: SourceLine, code: str, offset: int) ->
         return compiled
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         at = (getattr(error, "lineno", None) or 1) + offset
-        place = SourceLine(line.text, line.number + max(at - 1, 0), line.file)
+        place = _place(line, code, at)
         if found := _PERL.search(code):
             raise place.error(
                 f"a program must be Python, got perl ({found[0].strip()})",
                 hint="translate the block: it is the body of a function that returns text",
             ) from error
         raise place.error(f"a program must be Python, got {error}") from error
+
+
+def _place(line: SourceLine, code: str, at: int) -> SourceLine:
+    """Line number ``at`` of a program that begins on a line."""
+    texts = code.split("\n")
+    index = min(max(at - 1, 0), len(texts) - 1)
+    return SourceLine(texts[index], line.number + index, line.file)
 
 
 def _raised_at(error: BaseException) -> int:

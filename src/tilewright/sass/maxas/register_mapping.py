@@ -75,7 +75,8 @@ class RegisterMapping:
         start = (last // 8 + 1) * 8  # a vector never runs into another line
         for i, (name, bank, base) in enumerate(names):
             self._define(name, start + i, line)
-            request = RegisterRequest(name, start + i, tuple(numbers), bank, id(numbers))
+            group = self.numbers.get(base, start + i) if base else start + i
+            request = RegisterRequest(name, start + i, tuple(numbers), bank, group)
             self.requests.append(request)
             if base:
                 self.numbers.setdefault(base, start + i)

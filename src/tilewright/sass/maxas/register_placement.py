@@ -18,10 +18,10 @@ from ..schedule.kernel_instruction import KernelInstruction
 from ..schedule.liveness import interference
 from ..schedule.operand_reuse import with_reuse
 from ..schedule.register_allocator import RegisterAllocator, with_registers
-from ..schedule.register_request import VIRTUAL, RegisterRequest
+from ..schedule.register_request import VIRTUAL
 from ..schedule.timing_table import timing_table
 from .kernel_source import MaxasSource, ScheduleBlock, SourceItem
-from .schedule_blocks import flattened, label_indexes, scheduled
+from .schedule_blocks import flattened, in_source_order, label_indexes, scheduled
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def place_registers(
     instructions = [x for x in items if isinstance(x, KernelInstruction)]
     if automatic_reuse:
         instructions = _reused(table, instructions)
-    known = _allocation(table, source.mapping.requests, instructions, label_indexes(items), share)
+    known = _allocation(table, source, instructions, label_indexes(items), share)
     if known and _reordered(table, source, known):
         items = flattened(timing_table(table.sm), _by_registers(source, known))
         instructions = [x for x in items if isinstance(x, KernelInstruction)]
@@ -99,12 +99,17 @@ def _reordered(table: EncodingTable, source: MaxasSource, known: Mapping[int, in
 
 def _allocation(
     table: EncodingTable,
-    requests: Sequence[RegisterRequest],
+    source: MaxasSource,
     instructions: Sequence[KernelInstruction],
     labels: Mapping[str, int],
     share: bool,
 ) -> dict[int, int]:
-    """The register of each virtual one; shared by liveness where asked for or needed."""
+    """The register of each virtual one; shared by liveness where asked for or needed.
+
+    Names that share a register are live at different times in the order of the source as well, so
+    that a block can be scheduled again by registers.
+    """
+    requests = source.mapping.requests
     if not requests:
         return {}
     texts = [x.text for x in instructions]
@@ -112,7 +117,12 @@ def _allocation(
     vectors = _vectors(table, texts)
 
     def live() -> dict[int, set[int]]:
-        return interference(table.sm, instructions, labels)
+        found = interference(table.sm, instructions, labels)
+        before = in_source_order(source)
+        originals = [x for x in before if isinstance(x, KernelInstruction)]
+        for number, others in interference(table.sm, originals, label_indexes(before)).items():
+            found.setdefault(number, set()).update(others)
+        return found
 
     if not share:
         try:

@@ -31,6 +31,14 @@ def flattened(timing: TimingTable, source: MaxasSource) -> list[SourceItem]:
     return found
 
 
+def in_source_order(source: MaxasSource) -> list[SourceItem]:
+    """The items of a file with each SCHEDULE_BLOCK replaced by its instructions as written."""
+    found: list[SourceItem] = []
+    for item in source.items:
+        found += item.instructions if isinstance(item, ScheduleBlock) else [item]
+    return found
+
+
 def scheduled(timing: TimingTable, block: ScheduleBlock, cover: Cover) -> list[KernelInstruction]:
     """A block's instructions in the order and with the stalls that the scheduler chose."""
     return schedule(timing, block.instructions, block.order, cover)

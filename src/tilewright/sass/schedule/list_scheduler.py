@@ -99,19 +99,10 @@ class _ListScheduler:
         return max(wanted, at + (0 if self._pairs(last, i) else 1))
 
     def _pairs(self, first: int, second: int) -> bool:
-        """Whether sm_5x issues both in one cycle: the second is a memory or conversion
-        instruction, the first is arithmetic and not itself the second of a pair.
-        """
-        if not self.timing.dual or not self.rows[second].dual or self.rows[first].dual:
-            return False
+        """Whether both are issued in one cycle; the first is not itself the second of a pair."""
         if len(self.issued) > 1 and self.issued[-1][1] == self.issued[-2][1]:
             return False
-        if self.rows[first].interval > 2 or self.rows[first].latency != "fixed":
-            return False
-        mine, other = (self.instructions[i] for i in (first, second))
-        if other.control.wait or any(n in str(mine.text) for n in ("R2P", "P2R")):
-            return False
-        return not ("c[" in str(mine.text) and "c[" in str(other.text))
+        return can_pair(self.timing, self.instructions[first], self.instructions[second])
 
     def _with_stalls(self) -> list[KernelInstruction]:
         found: list[KernelInstruction] = []
@@ -123,6 +114,18 @@ class _ListScheduler:
                 stall = cycles[position + 1] - cycle
             found += stalled(self.timing, x, max(stall, x.minimum_stall))
         return found
+
+
+def can_pair(timing: TimingTable, first: KernelInstruction, second: KernelInstruction) -> bool:
+    """Whether sm_5x issues two instructions in one cycle: the second is a memory or conversion
+    instruction that waits for nothing, the first is arithmetic; one of them may read a constant.
+    """
+    rows = timing.row(first.text), timing.row(second.text)
+    if not timing.dual or not rows[1].dual or rows[0].dual or second.control.wait:
+        return False
+    if rows[0].interval > 2 or rows[0].latency != "fixed" or rows[0].mnemonic in ("R2P", "P2R"):
+        return False
+    return not ("c[" in str(first.text) and "c[" in str(second.text))
 
 
 def stalled(timing: TimingTable, x: KernelInstruction, stall: int) -> list[KernelInstruction]:

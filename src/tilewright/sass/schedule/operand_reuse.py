@@ -6,10 +6,12 @@ before control flow. A slot is tracked for at most three registers, the least re
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..encoding_table import EncodingTable
+from ..lint.register_banks import BANKS
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import output_count, register_effects
 from ..sass_text import SassText
@@ -71,8 +73,11 @@ class RegisterReads:
     conflicting: tuple[int, ...]
 
 
-def register_reads(table: EncodingTable, texts: Sequence[SassText], banks: int) -> RegisterReads:
-    """Count reads of arithmetic instructions, as maxas does for sm_5x."""
+def register_reads(table: EncodingTable, texts: Sequence[SassText]) -> RegisterReads:
+    """Count reads of arithmetic instructions, as maxas does: a conflict is a register that a bank
+    can't read in the same cycle as those before it.
+    """
+    banks, width = BANKS[table.sm]
     cached: list[set[int]] = [set(), set(), set()]
     total = reused = 0
     conflicting: list[int] = []
@@ -80,15 +85,16 @@ def register_reads(table: EncodingTable, texts: Sequence[SassText], banks: int) 
         slots = operand_slots(table, text)
         if not slots.reuses:
             continue
-        used: dict[int, int] = {}
+        used: dict[int, list[int]] = defaultdict(list)
         for slot, number in slots.registers(text):
             total += 1
             if number in cached[slot]:
                 reused += 1
             else:
-                if used.setdefault(number % banks, number) != number:
+                together = used[number % banks]
+                if number not in together and len(together) >= width:
                     conflicting.append(i)
-                used[number % banks] = number
+                together.append(number)
             flagged = text.reuse >> (slots.operands[slot] or 0) & 1
             (cached[slot].add if flagged else cached[slot].discard)(number)
     return RegisterReads(total, reused, len(conflicting), tuple(conflicting))

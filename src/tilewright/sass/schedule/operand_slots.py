@@ -1,8 +1,10 @@
 """Which register an instruction reads through which of its three operand slots.
 
-The register file has banks: number modulo ``BANKS``. Two different registers of one bank that an
-instruction reads through its slots cost a cycle, unless one comes from the reuse cache: each slot
-keeps the operand of the instruction whose ``.reuse`` flag is set.
+Too many registers of one bank that an instruction reads through its slots cost a cycle
+(``sass.lint.register_banks``), unless they come from the reuse cache: each slot
+keeps the operand of the instruction whose ``.reuse`` flag is set. The slots are those that
+nvdisasm shows: of FADD and HADD2 the second operand is in the third slot, where maxas takes the
+second.
 """
 
 from __future__ import annotations

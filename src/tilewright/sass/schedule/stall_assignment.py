@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ..machine.latencies import MAX_LATENCY
 from ..machine.register_effects import Register, register_effects
 from .kernel_instruction import KernelInstruction
+from .list_scheduler import can_pair
 from .liveness import successors
 from .timing_table import TimingTable
 
@@ -22,14 +24,13 @@ def least_stalls(
     timing: TimingTable,
     instructions: Sequence[KernelInstruction],
     labels: Mapping[str, int],
-    given: Sequence[int] | None = None,
 ) -> list[int]:
-    """The stall of each instruction, at least 1 and at least ``given``; may exceed 15.
+    """The stall of each instruction; 0 where sm_5x issues it with the next one. May exceed 15.
 
     Barriers that are set and waited for by the next instruction are given time.
     Raises SassError for an instruction whose properties are not known.
     """
-    return _StallSearch(timing, instructions, labels, given).run()
+    return _StallSearch(timing, instructions, labels).run()
 
 
 class _StallSearch:
@@ -40,14 +41,11 @@ class _StallSearch:
         timing: TimingTable,
         instructions: Sequence[KernelInstruction],
         labels: Mapping[str, int],
-        given: Sequence[int] | None,
     ) -> None:
         self.timing = timing
         self.instructions = instructions
         self.effects = [register_effects(timing.sm, x.text) for x in instructions]
-        self.stalls = (
-            [max(1, s) for s in given] if given else [self._least(x) for x in instructions]
-        )
+        self.stalls = self._first_stalls()
         self.before: dict[int, list[int]] = defaultdict(list)  # predecessors
         for i, following in enumerate(successors(instructions, labels)):
             for j in following:
@@ -58,6 +56,15 @@ class _StallSearch:
         row = self.timing.row(x.text)
         is_jump = row.latency == "control" and row.mnemonic not in ("NOP", "DEPBAR")
         return max(1, x.minimum_stall, self.timing.branch_stall if is_jump else 1)
+
+    def _first_stalls(self) -> list[int]:
+        """The stalls that do not come from dependencies."""
+        stalls = [self._least(x) for x in self.instructions]
+        for i, (x, following) in enumerate(pairwise(self.instructions)):
+            paired = i > 0 and not stalls[i - 1]
+            if not paired and can_pair(self.timing, x, following) and not x.minimum_stall:
+                stalls[i] = 0
+        return stalls
 
     def run(self) -> list[int]:
         """The stalls."""
