@@ -37,6 +37,15 @@ def swiglu(gate, up, bias):
     return tilewright.silu(gate) * up + bias
 
 
+def relu_and_mask(acc, bias):
+    y = acc + bias
+    return {"d": tilewright.relu(y), "mask": tilewright.bitmask(y > 0)}
+
+
+def masked(acc, bias, mask):
+    return tilewright.drelu(acc + bias, mask)
+
+
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 LAYERS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "silu residual": (
@@ -50,6 +59,10 @@ LAYERS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "scaled gelu": (
         scaled_gelu, E4M3, "tma:128x192x128:2p:4",
         {"row": zeros((M, 1), "f4"), "column": zeros((N,), "f4")},
+    ),
+    "bitmask": (relu_and_mask, BF16, "tma:128x192x64:2p:4", {}),
+    "gradient by a bitmask": (
+        masked, BF16, "tma:128x192x64:2p:4", {"mask": zeros((M, N // 8), "u1")},
     ),
     "swiglu, swapped": (swiglu, BF16, "tma:128x16x128:1:6~", {}),
 }  # fmt: skip

@@ -16,6 +16,8 @@ from .bound_epilogue import BoundEpilogue
 from .graph import BITMASK_COLUMNS
 from .operand_loads import TileElements
 
+WORD_BLOCKS = 4  # blocks of 8 columns in a word, and lanes that hold a block's pairs
+
 
 class BitmaskStores:
     """The bitmasks among an epilogue's outputs within a kernel. ``parameters`` has their addresses;
@@ -29,6 +31,7 @@ class BitmaskStores:
     ) -> None:  # fmt: skip
         self.k, self.parameters, self.limits, self.lanes = k, parameters, limits, lanes
         self.outputs = bound.bitmasks
+        self._words: dict[tuple[str, int], Any] = {}  # by output and row
 
     def add(self, values: Sequence[Sequence[Any]], elements: TileElements, valid: Any) -> None:
         """Store the bits of a few elements of this thread. ``values``: for each output of the
@@ -39,6 +42,45 @@ class BitmaskStores:
             for i in range(0, len(elements.offsets), count):
                 conditions = values[number][i : i + count]
                 self._store(name, conditions, elements, elements.offsets[i], valid)
+
+    def add_pairs(
+        self, values: Sequence[Sequence[Any]], elements: TileElements, block: int, blocks: int
+    ) -> None:
+        """The same for pairs of neighbours, of which four lanes hold 8 columns. Each thread keeps
+        the bits of four such blocks of its rows in a word; ``block`` of ``blocks`` of a tile.
+        """
+        k, number = self.k, block % WORD_BLOCKS
+        for name, output, _ in self.outputs:
+            for condition, (row, column) in zip(values[output], elements.offsets, strict=True):
+                if (name, row) not in self._words:
+                    self._words[name, row] = k.var("u32", 0)
+                word = self._words[name, row]
+                with k.when(condition if hasattr(condition, "dtype") else bool(condition)):
+                    k.or_(word, 1 << (number * BITMASK_COLUMNS + column % 2), into=word)
+        if number == WORD_BLOCKS - 1 or block == blocks - 1:
+            for (name, row), word in self._words.items():
+                self._store_word(name, word, elements, row, number)
+            self._words.clear()
+
+    def _store_word(
+        self, name: str, word: Any, elements: TileElements, down: int, last: int
+    ) -> None:
+        """Combine the words of four lanes; each lane stores the byte of its number."""
+        k, (m, n), lane = self.k, self.limits, self.k.laneid & (WORD_BLOCKS - 1)
+        word = word << (lane * 2)
+        for other in self.lanes:
+            word = word | k.shfl("bfly", word, other)
+        first = elements.offsets[0][1] // BITMASK_COLUMNS - last + lane
+        column = (elements.column & -BITMASK_COLUMNS) + first * BITMASK_COLUMNS
+        row = elements.row + down
+        byte = (word >> (lane * BITMASK_COLUMNS)) & 255
+        left = k.min(n - column, BITMASK_COLUMNS)  # columns inside of D
+        byte = byte & ((k.const("u32", 1) << left) - 1)
+        self._write(
+            self._at(name, elements.batch, row, column),
+            byte,
+            (lane <= last) & (row < m) & (column < n),
+        )
 
     def _store(
         self, name: str, conditions: Sequence[Any], elements: TileElements,
@@ -56,8 +98,19 @@ class BitmaskStores:
         for lane in self.lanes[: (BITMASK_COLUMNS // len(conditions)).bit_length() - 1]:
             byte = byte | k.shfl("bfly", byte, lane)
         first = (column & (BITMASK_COLUMNS - 1)) == 0
-        with k.when(first & valid & (row < m) & (column < n)):
-            self._at(name, elements.batch, row, column).store(byte.to("u8"))
+        self._write(
+            self._at(name, elements.batch, row, column),
+            byte,
+            first & valid & (row < m) & (column < n),
+        )
+
+    def _write(self, there: Pointer, byte: Any, exists: Any) -> None:
+        """Store a byte. Only the store is predicated: what a predicated instruction computes stays
+        live from one work tile to the next.
+        """
+        value = byte.to("u8")
+        with self.k.when(exists):
+            there.store(value)
 
     def _at(self, name: str, batch: Any, row: Any, column: Any) -> Pointer:
         """The byte of an element."""

@@ -205,7 +205,10 @@ class TmaGraphEpilogue(TmaEpilogue):
                 staging.add(group[output.number])
             self.reductions.add(group, part)
             self.maxima.add(group, part)
-            self.bitmasks.add(group, part, True)
+            if self.tile.swap:
+                self.bitmasks.add(group, part, True)
+            else:
+                self.bitmasks.add_pairs(group, part, i // GROUP, len(accumulators) // GROUP)
 
     def _read(self, number: int, first: int) -> dict[str, list[Any]]:
         """A group of the elements of operands that are in shared memory, which are read once."""
