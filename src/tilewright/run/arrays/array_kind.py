@@ -39,6 +39,11 @@ class ArrayView(NamedTuple):
     sparse: SparseMetadata | None = None
 
     @property
+    def matrix_shape(self) -> Shape:
+        """The shape of the matrix: of a sparse one, of all its elements."""
+        return dense_shape(self.shape, self.sparse.axis if self.sparse else 0)
+
+    @property
     def ordinal(self) -> int | None:
         """The number of the GPU, None on the CPU."""
         return None if self.device == "cpu" else int(self.device[5:])
@@ -47,6 +52,14 @@ class ArrayView(NamedTuple):
     def itemsize(self) -> int:
         """Bytes an element."""
         return max(1, dtypes.dtype(self.dtype).bits // 8)
+
+
+def dense_shape(shape: Shape, sparse_axis: int) -> Shape:
+    """The shape of a matrix, half of which is stored along ``sparse_axis`` (-1 or -2; 0: all)."""
+    sizes = list(shape)
+    if sparse_axis:
+        sizes[sparse_axis] *= 2
+    return tuple(sizes)
 
 
 class FastArrayOps(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import dtypes
+from ..arrays.array_kind import dense_shape
 from ..arrays.array_view import ArrayView
 
 MAX_ALIGN = 16  # bytes of the widest copy
@@ -63,12 +64,7 @@ class ArraySignature(NamedTuple):
     @property
     def matrix_shape(self) -> tuple[int, ...]:
         """The shape of the matrix, or of the stack: of a sparse one, of all its elements."""
-        if not self.sparse_axis:
-            return self.shape
-        *lead, rows, columns = self.shape
-        if self.sparse_axis == -1:
-            return (*lead, rows, 2 * columns)
-        return (*lead, 2 * rows, columns)
+        return dense_shape(self.shape, self.sparse_axis)
 
     @property
     def itemsize(self) -> int:

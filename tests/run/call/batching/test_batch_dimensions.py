@@ -107,6 +107,21 @@ def test_a_reduction_along_rows_keeps_the_batch() -> None:
     assert np.array_equal(got["rows"], (a.astype("f") @ b.astype("f")).sum(-1))
 
 
+@pytest.mark.vm
+def test_a_sparse_b_is_multiplied_by_the_rows_of_all_batches() -> None:
+    w = tilewright.compress_24(half(24, 64), prune="magnitude")
+    x, bias = half(2, 3, 64), half(24)
+    expected = x.astype("f") @ w.decompress().astype("f").T
+    got = tilewright.matmul(x, w.T, out_dtype="f32", device="vm")
+    assert np.array_equal(got, expected)
+    got = tilewright.matmul(
+        x, w.T, epilogue=lambda acc, bias: acc + bias, bias=bias, out_dtype="f32", device="vm"
+    )
+    assert np.array_equal(got, expected + bias)
+    with pytest.raises(ProblemError, match="a sparse a must be a matrix or a stack"):
+        tilewright.matmul(w, half(2, 64, 8), device="vm")
+
+
 BAD: dict[str, tuple[Any, Any, str]] = {
     "batches": (lambda: tilewright.matmul(half(2, 8, 16), half(3, 16, 8)), ProblemError,
                 "batch dimensions of a and b must broadcast, got a 2×8×16 and b 3×16×8"),

@@ -94,7 +94,7 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
 
     Raises ProblemError for shapes that do not fit.
     """
-    sizes = product_shape(views["a"].shape, views["b"].shape)
+    sizes = product_shape(views["a"].matrix_shape, views["b"].matrix_shape)
     for name in ("c", "out"):
         if name in views and views[name].shape != sizes.result:
             expected, got = _shown(sizes.result), _shown(views[name].shape)
@@ -102,6 +102,7 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     found = folding(sizes, matrices)
+    check_sparse(found, views)
     return SplitProduct(sizes.result, tuple(products(found, matrices)))
 
 
@@ -143,6 +144,19 @@ def folding(shape: ProductShape, views: Mapping[str, ArrayView], rows: bool = Tr
             if all(folded(found, name, view) is not None for name, view in views.items()):
                 return found
     raise AssertionError("without a folded dimension all operands are matrices")
+
+
+def check_sparse(found: BatchFolding, views: Mapping[str, ArrayView]) -> None:
+    """Raise ProblemError for a sparse matrix that batch dimensions would repeat: its metadata have
+    one batch.
+    """
+    for name in ("a", "b"):
+        repeats = found.shape.batch and not (found.into_rows and not found.loops and name == "b")
+        if views[name].sparse and repeats:
+            raise ProblemError(
+                f"a sparse {name} must be a matrix or a stack of as many as the other has, got a "
+                f"{_shown(views['a'].matrix_shape)} and b {_shown(views['b'].matrix_shape)}"
+            )
 
 
 def products(found: BatchFolding, views: Mapping[str, ArrayView]) -> Iterator[dict[str, ArrayView]]:

@@ -13,6 +13,7 @@ from .batch_dimensions import (
     BatchFolding,
     as_matrices,
     broadcasts_to,
+    check_sparse,
     folded,
     folding,
     new_result,
@@ -84,9 +85,9 @@ def epilogue_batches(
 
     Raises ProblemError where batch dimensions do not fold.
     """
-    sizes = product_shape(views["a"].shape, views["b"].shape)
+    sizes = product_shape(views["a"].matrix_shape, views["b"].matrix_shape)
     if "b2" in views:
-        product_shape(views["a"].shape, views["b2"].shape)
+        product_shape(views["a"].matrix_shape, views["b2"].matrix_shape)
     if "out" in views and views["out"].shape != sizes.result:
         got = views["out"].shape
         raise ProblemError(f"out must have the product's shape {sizes.result}, got {got}")
@@ -103,6 +104,7 @@ def epilogue_batches(
                 f"batch dimensions must fold into one where there is an epilogue, got {shapes}",
                 hint="make the operands contiguous, or broadcast them first",
             )
+        check_sparse(found, views)
         yield EpilogueBatch(found)
 
 
