@@ -18,6 +18,7 @@ from references.block_scaled_products import (
     operands,
     product,
     reference,
+    same,
 )
 from rows import every_row
 from tilewright.dtypes import dtype
@@ -28,15 +29,6 @@ from tilewright.run import VmDevice
 from tilewright.run.call.request import BlockScales
 
 bf16 = dtype("bf16").numpy
-
-
-def same(got: Any, expected: Any) -> bool:
-    """Whether two f32 arrays have the same bits; any NaN equals another."""
-    nan = np.isnan(expected)
-    return bool(
-        np.array_equal(np.isnan(got), nan)
-        and np.array_equal(got[~nan].view(np.uint32), expected[~nan].view(np.uint32))
-    )
 
 
 @every_row("case", CASES, ids=str, parts=4)

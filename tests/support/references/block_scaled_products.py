@@ -80,7 +80,16 @@ def product(
     return slow_call(arguments, MatmulOptions(**options))[0]
 
 
-def reference(a: Any, b: Any, scales: BlockScales) -> Any:
+def same(got: Any, expected: Any) -> bool:
+    """Whether two f32 arrays have the same bits; any NaN equals another."""
+    nan = np.isnan(expected)
+    return bool(
+        np.array_equal(np.isnan(got), nan)
+        and np.array_equal(got[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+    )
+
+
+def reference(a: Any, b: Any, scales: BlockScales, device: str = "vm") -> Any:
     """D in f32, from plain products of each block of K: the scales are multiplied, and an FMA adds
     each scaled product to the total.
     """
@@ -89,10 +98,11 @@ def reference(a: Any, b: Any, scales: BlockScales) -> Any:
     for j in range(-(-k // BLOCK)):
         along = slice(BLOCK * j, BLOCK * (j + 1))
         part = tilewright.matmul(
-            a[..., along], b[..., along, :], out_dtype="f32", device="vm", fast_accum=True
+            a[..., along], b[..., along, :], out_dtype="f32", device=device, fast_accum=True
         )
         rows = np.repeat(scales.a[..., j], scales.scaling.rows, axis=-1)[..., :m, None]
         columns = np.repeat(scales.b[..., j, :], scales.scaling.columns, axis=-1)[..., None, :n]
+        rows, columns = rows.astype(np.float32), columns.astype(np.float32)
         with np.errstate(all="ignore"):
             total = fma(part, rows * columns, total)
     return total
