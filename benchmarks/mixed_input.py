@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--weights", default="u4:128", help="type:group, separated by commas")
     parser.add_argument("--zeros", default="none", help="none, integer, f16")
     parser.add_argument("--type", default="bf16", help="of A: f16 or bf16")
+    parser.add_argument("--static", action="store_true", help="weights wait for no kernel")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
     given = parser.parse_args()
@@ -160,7 +161,7 @@ def main() -> None:
     n, k = map(int, given.nk.split("x"))
     for weights in given.weights.split(","):
         type_, group = weights.split(":")
-        form = WeightFormat(type_, given.type, int(group), "f16", given.zeros)
+        form = WeightFormat(type_, given.type, int(group), "f16", given.zeros, 0, given.static)
         for m in map(int, given.m.split(",")):
             report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
             torch.cuda.empty_cache()

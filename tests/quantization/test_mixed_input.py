@@ -23,6 +23,9 @@ CASES = (
     (("u4", 128, "integer"), "bf16", (16, 200, 512), "tma:64x16x128:1:3/1x1~"),
     (("u4", 32, "float"), "f16", (40, 130, 256), "tma:128x40x128:2:3/1x1~"),
     (("u4", 128, None), "bf16", (16, 128, 1024), "tma:64x16x128:1:3/1x1*2~"),
+    (("u4", 128, "integer"), "bf16", (16, 200, 896), "tma:64x16x128:3:4~"),
+    (("s4", 64, None), "f16", (30, 130, 1024), "tma:64x32x128:2:4*2~"),
+    (("u4", 128, "integer"), "f16", (16, 64, 128), "tma:64x16x128:4:4~"),
     (("s8", None, None), "bf16", (70, 256, 192), "tma:256x96x128:2:2/1x1~"),
     (("u8", 128, "integer"), "bf16", (130, 192, 384), "tma:64x64x128:2p:3/1x1~"),
     (("e4m3", 128, None), "f16", (24, 130, 256), "tma:64x32x128:1:3/2x1~"),
@@ -75,13 +78,17 @@ def test_act_order() -> None:
 
 
 @pytest.mark.slow
-def test_a_fused_layer() -> None:
+@every_row("config", ["tma:64x16x128:3:4~", "tma:128x16x128:2:3~"])
+def test_a_fused_layer(config: str) -> None:
     rng = SEED(1)
     packed, x = ordered(rng), operand(rng, 8, 256, "f16")
     bias = rng.standard_normal(64).astype(np.float32)
-    y = tilewright.linear(x, packed, bias, activation="relu", device="vm", config=SMALL)
+    residual = operand(rng, 8, 64, "f16")
+    y = tilewright.linear(
+        x, packed, bias, activation="relu", residual=residual, device="vm", config=config
+    )
     exact = x.astype(np.float64) @ packed.dequantize().T.astype(np.float64) + bias
-    assert y.dtype == np.float16 and np.abs(y - np.maximum(exact, 0)).max() < 0.05
+    assert y.dtype == np.float16 and np.abs(y - np.maximum(exact, 0) - residual).max() < 0.05
 
 
 def test_weights_are_reordered_once_and_nothing_is_lost() -> None:

@@ -24,7 +24,8 @@ class WeightFormat:
     ``type``: of the elements; ``operand``: f16 or bf16, which they are converted to; ``group``:
     elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16; ``zeros``: none,
     integer (stored in ``operand``'s type), or the type of floats; ``zero``: an integer zero point
-    of all elements.
+    of all elements; ``static``: the caller's promise that no kernel writes the weights, so that
+    a product loads them while prior kernels still run (programmatic dependent launch).
     """
 
     type: str
@@ -33,6 +34,7 @@ class WeightFormat:
     scale: str
     zeros: str = "none"
     zero: int = 0
+    static: bool = False
 
     @property
     def bits(self) -> int:

@@ -38,6 +38,14 @@ class PipelineState:
             k.mov(0, into=self.stage)
             k.xor(self.phase, 1, into=self.phase)
 
+    def skip(self, count: Any) -> None:
+        """Go on by ``count`` stages, at most as many as there are."""
+        k = self.k
+        k.add(self.stage, count, into=self.stage)
+        with k.when(self.stage >= self.stages):
+            k.sub(self.stage, self.stages, into=self.stage)
+            k.xor(self.phase, 1, into=self.phase)
+
     def advance_by(self, count: Any) -> None:
         """Skip ``count`` stages, which another warpgroup uses."""
         k = self.k

@@ -38,7 +38,11 @@ class SharedStages:
 
 
 class StageCopy(ABC):
-    """The producer's copy of one operand."""
+    """The producer's copy of one operand. ``static``: no prior kernel writes the operand, so copies
+    need not wait for prior grids.
+    """
+
+    static = False
 
     @abstractmethod
     def begin(self, tile: WorkTileInfo) -> Any:

@@ -31,6 +31,7 @@ STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
 MAX_ACCUMULATOR_REGISTERS, EPILOGUE_REGISTERS = 208, 72
 MAX_ACCUMULATOR_REGISTERS_OF_3, EPILOGUE_REGISTERS_OF_3 = 96, 16
 FRAGMENT_REGISTERS = 16  # beside accumulators, of prepared weights while they are converted
+MAX_ACCUMULATOR_REGISTERS_OF_4 = 56  # which have no epilogue of their own but the first
 F32_C_REGISTERS = 16  # that a C of 32 bits takes besides
 _IS_INTEGER_N = np.array([n in INTEGER_N for n in range(257)])
 
@@ -195,6 +196,10 @@ def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
 
 def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What prepared weights require: they are wgmma's A, in registers."""
+    yield _Rule(
+        (config.slices > 1) & (problem.weights is None),
+        lambda: f": sliced-K requires prepared weights, so tile_m must be {config.consumers} · 64",
+    )
     if problem.weights is None:
         return
     bk = config.tile[2]
@@ -224,6 +229,7 @@ def _max_accumulator_registers(problem: Problem, config: Geometry) -> Any:
     aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16
     uses, three = problem.with_c + (not aligned), config.consumers == 3
     most = select(three, MAX_ACCUMULATOR_REGISTERS_OF_3, MAX_ACCUMULATOR_REGISTERS)
+    most = select(config.consumers == 4, MAX_ACCUMULATOR_REGISTERS_OF_4, most)
     taken = uses * select(three, EPILOGUE_REGISTERS_OF_3, EPILOGUE_REGISTERS)
     if problem.with_c and problem.output.bits == 32:
         taken = taken + F32_C_REGISTERS

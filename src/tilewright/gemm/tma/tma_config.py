@@ -17,6 +17,7 @@ from ..problem import Problem
 from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
 MAX_STAGES = 32
+MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")
 
@@ -26,7 +27,8 @@ class TmaConfig(TmaGeometry[int]):
     """Kernel ``tma``: a producer warp fills ``stages`` by TMA copies, consumers issue wgmma.
 
     ``tile``: M, N, K of a CTA's tile. ``consumers``: warpgroups that share the rows of a tile, or
-    with ``pingpong`` two that process alternate tiles. ``cluster``: CTAs along M and along N, which
+    with ``pingpong`` two that process alternate tiles; several with a tile of 64 rows
+    share its k-blocks (sliced-K). ``cluster``: CTAs along M and along N, which
     multicast the operands they share. ``split``: split-K, whose partial accumulators a reduction
     kernel adds in order; with ``tail`` only the tiles of the tail wave are split. ``group``: rows
     of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the tile's M is the
@@ -48,15 +50,21 @@ class TmaConfig(TmaGeometry[int]):
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0)
         bm, bn, bk = self.tile
-        if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
-            raise ConfigError(f"{self}: consumer warpgroups must be 1 to 3, and 2 for pingpong")
-        rows = WGMMA_ROWS * (1 if self.pingpong else self.consumers)
+        most = MAX_SLICES if bm == WGMMA_ROWS else 3
+        if not 1 <= self.consumers <= most or (self.pingpong and self.consumers != 2):
+            raise ConfigError(
+                f"{self}: consumer warpgroups must be 1 to 3, or {MAX_SLICES} for tile_m of "
+                f"{WGMMA_ROWS}, and 2 for pingpong"
+            )
+        rows = WGMMA_ROWS * (1 if self.pingpong or bm == WGMMA_ROWS else self.consumers)
         if bm < WGMMA_ROWS or bm % rows:
             raise ConfigError(f"{self}: tile_m must be a multiple of {rows}, got {bm}")
         if not 8 <= bn <= 256 or bn % 8:
             raise ConfigError(f"{self}: tile_n must be a multiple of 8 up to 256, got {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= MAX_STAGES:
             raise ConfigError(f"{self}: tile_k must be a power of two and stages 2 to {MAX_STAGES}")
+        if self.stages < self.slices:
+            raise ConfigError(f"{self}: sliced-K needs a stage for each of {self.slices} slices")
         check_group(self)
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: cluster sizes must be powers of two, got {self.cluster}")

@@ -18,6 +18,7 @@ from ..columns import Column, power_of_two_divisor, select
 from ..epilogue_costs import epilogue_cost, tma_function_seconds
 from ..problem import SUPPORTED_TYPES, Problem
 from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, needs_relayout, relayout_seconds
+from .mixed_input.mixed_input_cost import with_conversion
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
 from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, swizzle_bytes
@@ -109,12 +110,17 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     sparse = 2 if problem.sparse else 1  # a wgmma of sparse A has twice the K
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
+    wgmma = wgmmas * WGMMA * bn / 2 + promotion
+    reads = wgmmas * SHARED_READ * (16 + bn / 4 * sparse) + promotion
+    if problem.weights is not None:
+        reads = wgmmas * SHARED_READ * bn / 4
+        wgmma = with_conversion(problem.weights, configs, wgmma)
     epilogue, cost = _epilogue_seconds(problem, configs), epilogue_cost(problem)
     function = tma_function_seconds(problem, configs, PINGPONG)
     a, b = (_operand_costs(operand) for operand in matrix_operands(problem, configs))
     return TileCosts(
-        wgmma=wgmmas * WGMMA * bn / 2 + promotion,
-        shared_reads=wgmmas * SHARED_READ * (16 + bn / 4 * sparse) + promotion,
+        wgmma=wgmma,
+        shared_reads=reads,
         l2_bytes=configs.stage_bytes(problem) / L2_BYTES,
         latency=LOAD_LATENCY / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
         overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas,
@@ -326,7 +332,8 @@ def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work
     """
     down, across = configs.tile_grid(problem)
     m, n = select(configs.swap, problem.n, problem.m), select(configs.swap, problem.m, problem.n)
-    repeated = m * (across > 1) + n * (down > 1)
+    narrow = problem.b_bits / problem.input.bits  # rows are prepared weights, or as wide as columns
+    repeated = m * narrow * (across > 1) + n * (down > 1)
     read = REREAD * repeated * problem.k * problem.input.bits / 8 * problem.batch
     read = read * np.where(work.work_tiles <= costs.resident, REREAD_IN_ONE_WAVE, 1.0)
     moved = (float(problem.bytes) + read) * costs.bursts + work.partial_tiles * costs.partial_bytes

@@ -58,10 +58,27 @@ class TmaGeometry(Generic[N]):
         return self.cluster[0] * self.cluster[1]
 
     @property
+    def slices(self) -> N:
+        """Warpgroups that compute the same rows, each from some of the k-blocks (sliced-K)."""
+        shared = larger(1, WGMMA_ROWS * self.consumers // self.tile[0])
+        slices: N = select(self.pingpong, 1, shared)
+        return slices
+
+    @property
+    def epilogue_warpgroups(self) -> N:
+        """Consumer warpgroups that store tiles, or rows of tiles: one of those that share rows."""
+        return self.consumers // self.slices
+
+    @property
     def warpgroup_rows(self) -> N:
         """Rows of the tile that a consumer warpgroup computes."""
-        rows: N = self.tile[0] // select(self.pingpong, 1, self.consumers)
+        rows: N = self.tile[0] // select(self.pingpong, 1, self.epilogue_warpgroups)
         return rows
+
+    @property
+    def slice_bytes(self) -> N:
+        """Bytes of shared memory for the accumulators of all slices but the first."""
+        return (self.slices - 1) * self.accumulator_registers * WARPGROUP * 4
 
     @property
     def accumulator_registers(self) -> N:
@@ -144,7 +161,7 @@ class TmaGeometry(Generic[N]):
 
     def d_warpgroup_rows(self, problem: Problem) -> N:
         """Rows of the tile in D that a consumer warpgroup stores."""
-        rows: N = self.d_tile(problem)[0] // select(self.pingpong, 1, self.consumers)
+        rows: N = self.d_tile(problem)[0] // select(self.pingpong, 1, self.epilogue_warpgroups)
         return rows
 
     def graph_epilogue_width(self, problem: Problem) -> N:
@@ -274,8 +291,8 @@ class TmaGeometry(Generic[N]):
         return self.stage_bytes(problem) + self.scale_stage_bytes(problem)
 
     def _beside_stages(self, problem: Problem) -> N:
-        aligned = 0 if problem.weights is None else SHARED_ALIGNMENT
-        return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + aligned
+        more = 0 if problem.weights is None else SHARED_ALIGNMENT + self.slice_bytes
+        return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""

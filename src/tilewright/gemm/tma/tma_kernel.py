@@ -75,7 +75,7 @@ from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
-REGISTERS = {2: (24, 240), 3: (32, 160)}
+REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
 SCALED_REGISTERS = {2: (40, 232)}  # with block scales
 
 
@@ -148,7 +148,7 @@ class TmaKernel:
         self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
         self.vectors = VectorStages(k, problem, config) if config.shares_vectors(problem) else None
         self.scales = None if problem.scaling is None else StageScales.of(k, problem, config)
-        readers = 1 if config.pingpong else config.consumers
+        readers = 1 if config.pingpong else config.epilogue_warpgroups
         readers *= WARPGROUP // mainloop_class(problem).release_threads
         arrivals = 1 if self.scales is None else 1 + LANES
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1), arrivals)
@@ -160,6 +160,9 @@ class TmaKernel:
         self.stages = SharedStages(
             StageOperand(left, left_address), StageOperand(right, right_address), pipeline, metadata
         )
+        self.slice_address = None
+        if config.slices > 1:
+            self.slice_address = k.dynamic_shared(config.slice_bytes, 16).address()
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
@@ -266,7 +269,7 @@ class TmaKernel:
                     self.scheduler,
                 ).run()  # fmt: skip
         if self.operands and (self.loads or self.vectors):
-            with k.if_((warp > 0) & (warp <= config.consumers)):
+            with k.if_((warp > 0) & (warp <= config.epilogue_warpgroups)):
                 EpilogueLoadWarp(
                     k, self.problem, config, self.operands, self.loads, self.vectors,
                     self.scheduler, warp - 1,
@@ -313,7 +316,8 @@ class TmaKernel:
         k, config = self.k, self.config
         k.wait_for_prior_grids()
         consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
-        first_row = 0 if config.pingpong else consumer * config.d_warpgroup_rows(self.problem)
+        alone = config.pingpong or config.slices > 1
+        first_row = 0 if alone else consumer * config.d_warpgroup_rows(self.problem)
         state = self.stages.pipeline.make_consumer_state()
         mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
@@ -327,6 +331,10 @@ class TmaKernel:
                 self.order.wait()
             mainloop.begin(tile, first_row)
             accumulators = mainloop.run(k.max(tile.k_blocks, 1), next_k_blocks)
+            with k.if_(consumer == 0 if config.slices > 1 else True):
+                store(tile, accumulators)
+
+        def store(tile: WorkTileInfo, accumulators: list[list[Any]]) -> None:
             if config.split > 1:
                 with k.if_(tile.partial >= 0 if config.tail else True):
                     zero = k.const("u32", 0)
@@ -349,6 +357,8 @@ class TmaKernel:
         more = self.stages, self.scheduler, consumer, self.order, state
         if self.scales:
             return ScaledMainloop(k, problem, config, self.scales, *more)
+        if problem.weights is not None:
+            return MixedInputMainloop(k, problem, config, self.slice_address, *more)
         return mainloop_class(problem)(k, problem, config, *more)
 
     def _epilogues(

@@ -31,7 +31,7 @@ from .tma_checks import fits
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
 from .tma_cost import TileCosts, tile_costs
-from .tma_geometry import SWIZZLE_BYTES
+from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 
 # (tile M, consumer warpgroups, pingpong): candidates of tile N
 TILES = {
@@ -42,6 +42,15 @@ TILES = {
 }
 # Of two matrices B besides, swapped: a warpgroup has 64 rows of each.
 PAIR_TILES = {(128, 1, False): (128, 96, 64, 48, 32, 16)}
+# Of prepared weights: those of 64 rows with several warpgroups are sliced along K.
+WEIGHT_TILES = {
+    (256, 2, False): (128, 96, 64),
+    (128, 2, False): (160, 128, 96, 64, 32),
+    (64, 1, False): (160, 128, 96, 64, 32, 16),
+    (64, 2, False): (80, 64, 32, 16),
+    (64, 3, False): (64, 48, 32, 16),
+    (64, 4, False): (32, 16),
+}
 # Tiles that are candidates for any N: a pair of MN-major matrices B needs two swizzled rows.
 MIN_TILE_N, PAIR_TILE_N = 16, 128
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
@@ -96,10 +105,11 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
     k_tile = k_tile if problem.weights is None else UNIT_K
     for warpgroups in _warpgroups(problem):
-        (bm, consumers, pingpong, swap), table = warpgroups, _table(warpgroups)
+        (bm, consumers, pingpong, swap), table = warpgroups, _table(problem, warpgroups)
         by_width = indices[warpgroups] = {}
         for bn in range(min(table), max(table) + 1, 8 if swap else 16):
-            factors = ((1, 2, 4) if problem.sparse else (1, 2)) if bm * bn < LARGE_TILE else (1,)
+            small = bm * bn < LARGE_TILE if problem.weights is None else bm == WGMMA_ROWS
+            factors = ((1, 2, 4) if problem.sparse else (1, 2)) if small else (1,)
             k_tiles = [k_tile * factor for factor in factors]
             by_width[bn] = [len(tiles) + i for i in range(len(k_tiles))]
             tiles += [(bm, bn, bk, consumers, pingpong, swap) for bk in k_tiles]
@@ -112,16 +122,19 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
 
 def _warpgroups(problem: Problem) -> list[_Warpgroups]:
     """The tables' warpgroups, each as it is and swapped; with prepared weights swapped."""
-    swaps = (False, True) if problem.weights is None else (True,)
-    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, swaps)]
+    if problem.weights is not None:
+        return [(*warpgroups, True) for warpgroups in WEIGHT_TILES]
+    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, (False, True))]
     if problem.pair:
         found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
     return found
 
 
-def _table(warpgroups: _Warpgroups) -> tuple[int, ...]:
+def _table(problem: Problem, warpgroups: _Warpgroups) -> tuple[int, ...]:
     """The table's tile N."""
     key = warpgroups[:3]
+    if problem.weights is not None:
+        return WEIGHT_TILES[key]
     return TILES[key] if key in TILES else PAIR_TILES[key]
 
 
@@ -172,7 +185,7 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     to the problem, so that the tiles fill whole waves. Only the table's where the epilogue needs
     accumulator registers: with a C, or where D is not stored by tensor copies.
     """
-    (bm, _, _, swap), table = warpgroups, _table(warpgroups)
+    (bm, _, _, swap), table = warpgroups, _table(problem, warpgroups)
     if problem.with_c or relayout_problem(problem).align_d < 16:
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)

@@ -126,6 +126,8 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     count = _count(config.consumers, "consumer warpgroup")
     rows, (_, bn, _), (cm, cn) = config.warpgroup_rows, config.tile, config.cluster
     schedule = "pingpong" if config.pingpong else f"cooperative, {rows} rows each"
+    if config.slices > 1:
+        schedule = "sliced-K, each a part of the k-blocks"
     sparse, bits = bool(problem.sparse), problem.input.bits
     instruction = f"wgmma{'.sp' * sparse} m64n{bn}k{(256 << sparse) // bits}"
     lines = [f"{count}, {schedule}, {instruction}; 1 producer warpgroup; {config.threads} threads"]

@@ -16,14 +16,18 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ....builder import Builder, OrderedSequenceBarrier, PipelineState
 from ....builder.tensors.wgmma_fragments import descriptor_start
 from ....dtypes import dtype
 from ....number_conversion import encode
 from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
 from ....quantization.weight_units import STEP_K
+from ...problem import Problem
 from ..mainloop.tma_mainloop import WgmmaMainloop
-from ..tile_scheduler import WorkTileInfo
+from ..stage_operands import SharedStages
+from ..tile_scheduler import TileScheduler, WorkTileInfo
+from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP
 from ..tma_operand import UnitsOperand
 
@@ -31,6 +35,9 @@ WARP = 32
 CHUNK_STEPS = 4  # steps of 16 along K that are converted together
 FRAGMENT = 4  # registers of a fragment of A
 WORD, VECTOR = 4, 16  # bytes
+SLICE_BARRIER = 15
+KEPT_COLUMNS = 96  # tile_n from which wgmma takes longer than the conversion
+SHARED_END = 1 << 24  # addresses in shared memory are less
 PAIRS = UNIT_ROWS // 2  # of rows r and r + 8
 
 
@@ -59,6 +66,16 @@ class MixedInputMainloop(WgmmaMainloop):
 
     release_threads = WARP  # a warp arrives when it has read its part of the stage
 
+    def __init__(
+        self, k: Builder, problem: Problem, config: TmaConfig, shared: Any, stages: SharedStages,
+        scheduler: TileScheduler, consumer: Any, order: OrderedSequenceBarrier | None,
+        state: PipelineState,
+    ) -> None:  # fmt: skip
+        self.shared, self.slices, self.slice = shared, config.slices, consumer
+        super().__init__(k, problem, config, stages, scheduler, consumer, order, state)
+        if self.slices > 1:
+            self.first = k.var(state.stage), k.var(state.phase)  # of the work tile
+
     def _describe(self, consumer: Any) -> None:
         k, config = self.k, self.config
         left, right = self.stages.left.operand, self.stages.right.operand
@@ -68,7 +85,7 @@ class MixedInputMainloop(WgmmaMainloop):
         bits = right.descriptor_bits(config.tile[1])
         self.right_descriptor = descriptor_start(self.stages.right.address) | bits
         first = self.stages.left.address
-        if config.consumers > 1 and not config.pingpong:
+        if config.epilogue_warpgroups > 1 and not config.pingpong:
             first = first + consumer * (len(self.blocks) * left.row_block_bytes)
         thread = k.tid.x & (WARPGROUP - 1)
         self.words = first + thread * VECTOR
@@ -82,6 +99,7 @@ class MixedInputMainloop(WgmmaMainloop):
         self.fragments = [k.array("b32", self.steps * FRAGMENT) for _ in range(2)]
         self.ones = k.const("b32", int(encode(self.problem.a, 1.0)) * 0x10001)
         self.empty = k.var("u32", 0)
+        self.never = self.words > SHARED_END  # ptxas does not know it
 
     @staticmethod
     def _pair_bytes(type_: str) -> int:
@@ -115,6 +133,54 @@ class MixedInputMainloop(WgmmaMainloop):
         k = self.k
         for total in chain(*self.total):
             total.set(0.0)
+        if self.slices == 1:
+            self._multiply_all(k_blocks)
+        else:
+            self._multiply_slice(k_blocks)
+            self._add_slices()
+        self._arrive(next_k_blocks)
+        with k.if_(self.empty != 0):
+            for total in chain(*self.total):
+                total.set(0.0)
+        return self.total
+
+    def _multiply_slice(self, k_blocks: Any) -> None:
+        """Multiply every k-block that is this warpgroup's."""
+        k, state = self.k, self.state
+        for own, first in zip((state.stage, state.phase), self.first, strict=True):
+            k.mov(first, into=own)
+        state.skip(self.slice)
+        blocks = (k_blocks + (self.slices - 1) - self.slice) // self.slices
+        with k.if_(blocks != 0):
+            self._multiply_all(blocks)
+        for own, first in zip((state.stage, state.phase), self.first, strict=True):
+            k.mov(first, into=own)
+        state.advance_by(k_blocks)
+        for own, first in zip((state.stage, state.phase), self.first, strict=True):
+            k.mov(own, into=first)
+
+    def _add_slices(self) -> None:
+        """Add the totals of all slices, in order, to those of the first."""
+        k, totals = self.k, list(chain(*self.total))
+        thread = k.tid.x & (WARPGROUP - 1)
+        buffer = k.pointer("shared", "f32", self.shared + thread * WORD)
+        with k.if_(self.slice != 0):
+            own = buffer + (self.slice - 1) * (len(totals) * WARPGROUP)
+            for i, total in enumerate(totals):
+                own.store(total, index=i * WARPGROUP)
+        self._sync_slices()
+        with k.if_(self.slice == 0):
+            for i in range((self.slices - 1) * len(totals)):
+                total = totals[i % len(totals)]
+                k.add(total, buffer[i * WARPGROUP], into=total)
+        self._sync_slices()
+
+    def _sync_slices(self) -> None:
+        self.k.emit("bar.sync", SLICE_BARRIER, self.slices * WARPGROUP)
+
+    def _multiply_all(self, k_blocks: Any) -> None:
+        """Multiply this warpgroup's k-blocks of the work tile."""
+        k = self.k
         self.stages.pipeline.consumer_wait(self.state)
         first = self._load(0, self.state.stage, None)
         carried = _Numbers(*([k.var(x) for x in registers] for registers in first))
@@ -123,11 +189,6 @@ class MixedInputMainloop(WgmmaMainloop):
             for variable, value in zip(chain(*carried), chain(*following), strict=True):
                 k.mov(value, into=variable)
         self._multiply(carried, last=True)
-        self._arrive(next_k_blocks)
-        with k.if_(self.empty != 0):
-            for total in chain(*self.total):
-                total.set(0.0)
-        return self.total
 
     def _multiply(self, numbers: _Numbers, last: bool) -> _Numbers:
         """Multiply a k-block, whose first chunk is in registers; then that of the next k-block is,
@@ -136,7 +197,10 @@ class MixedInputMainloop(WgmmaMainloop):
         k, state, right = self.k, self.state, self.stages.right.operand
         k.mov(state.stage, into=self.previous)
         x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
-        state.advance()
+        if self.slices == 1:
+            state.advance()
+        else:
+            state.skip(self.slices)
         count = len(self.chunks)
         for i, chunk in enumerate(self.chunks):
             k.wgmma_fence()
@@ -151,12 +215,24 @@ class MixedInputMainloop(WgmmaMainloop):
                 self.stages.pipeline.consumer_wait(state)
                 following = self._load(0, state.stage, None)
             if chunk.ends:
+                if following is not numbers and self.config.tile[1] >= KEPT_COLUMNS:
+                    self._keep_before_wait((i + 1) % 2)
                 k.wgmma_wait(0)
                 if i + 1 == count:
                     self.release(self.previous, None)
                 self._promote(chunk.block, numbers)
             numbers = following
         return numbers
+
+    def _keep_before_wait(self, buffer: int) -> None:
+        """Keep ptxas from moving the conversion of the next chunk behind the wait for this one: a
+        store that reads its results, and is never executed.
+        """
+        k = self.k
+        with k.when(self.never):
+            pointer = k.pointer("shared", "b32", self.words).aligned(VECTOR)
+            for i in range(0, len(self.fragments[buffer]), FRAGMENT):
+                pointer.store(self.fragments[buffer][i : i + FRAGMENT])
 
     def _issue(self, index: int, x: Any) -> None:
         """Issue the wgmmas of a chunk."""

@@ -26,6 +26,7 @@ class UnitCopy(StageCopy):
         assert stage.operand.weights is not None
         self.k, self.operand, self.address = k, stage.operand, stage.address
         self.share, self.multicast = share, multicast
+        self.static = stage.operand.weights.static
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
         self.row_blocks = (parameters.n + (UNIT_ROWS - 1)) // UNIT_ROWS
         self.weights = global_pointer(k, parameters.weights)

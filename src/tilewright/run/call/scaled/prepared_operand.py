@@ -65,7 +65,10 @@ def prepare(weights: Packed, operand: str) -> PreparedWeights:
         return prepare_weights(weights, operand)
     made = prepare_weights(_on_host(weights), operand)
     units = array_view.empty_like_kind(weights.data, made.units.shape, "u8")
-    device(data.device).upload(array_view.view(units).address, made.units, made.units.shape[1])
+    on = device(data.device)
+    on.wait(array_view.stream_of(units))  # kernels that used this memory before
+    on.upload(array_view.view(units).address, made.units, made.units.shape[1])
+    on.wait()
     return PreparedWeights(units, made.format, made.shape)
 
 
