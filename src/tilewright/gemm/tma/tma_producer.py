@@ -40,7 +40,7 @@ class TmaProducer:
         self.others = [copy for copy in copies if not copy.static]
         if self.static:
             self.is_first = self.k.var(self.k.const("u32", 1))
-            self.ahead = self.k.var("u32", 0)  # stages whose static operands are under way
+            self.ahead = self.k.var("u32", 0)  # stages whose static operands are in flight
         self.scheduler.for_each_tile_of_producer(self._load_tile)
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
