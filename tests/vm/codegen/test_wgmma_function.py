@@ -272,6 +272,21 @@ def test_allowed_accesses_while_wgmma_is_in_flight(body: str) -> None:
         simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=128, on_step=on_step)
 
 
+SPARSE = (
+    "wgmma.fence.sync.aligned; wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 "
+    f"{SUMS}, %da, %db, %meta, 0, 1, 1, 1, 0, 0;"
+)
+
+
+def test_metadata_in_flight_cannot_be_changed() -> None:
+    """An H200 reads them while the product executes: a value that is loaded then is multiplied."""
+    change = "add.u32 %meta, %meta, 0;"
+    error = faults(f"{SPARSE} {COMMIT} {change}", named="add")
+    assert error.kind == "in flight" and "wgmma" in str(error)
+    text = kernel_of(f"{SPARSE} add.u32 %r3, %meta, 1; {COMMIT} {WAIT} 0; {change} {SPARSE}")
+    simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=128)
+
+
 def test_wgmma_needs_a_whole_warpgroup() -> None:
     error = faults(multiply(D, "%da", "%db"), threads=192)
     assert error.kind == "warpgroup" and "192 threads" in str(error)

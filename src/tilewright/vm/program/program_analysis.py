@@ -12,6 +12,7 @@ from .bound_operands import (
     BoundOperand,
     CodeBlock,
     Op,
+    RegOperand,
     SpecialOperand,
     VectorOperand,
     VirtualRegister,
@@ -158,8 +159,9 @@ def wgmma_register_sets(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], 
     """The registers of ``wgmma`` instructions in disjoint sets: the sets that each ``wgmma`` uses,
     and the sets that each other operation touches, both by operation index.
 
-    A set is one bit: those of accumulators, then (from bit ``SETS_PER_KIND``) those of A. An
-    operation touches a set by writing to one of its registers, or by reading an accumulator. In a
+    A set is one bit: those of accumulators, then (from bit ``SETS_PER_KIND``) those of A and of
+    sparse A's metadata, which an H200 reads while the wgmma executes. An operation touches a set by
+    writing to one of its registers, or by reading an accumulator. In a
     module with source ``text`` a ``mov`` touches nothing: a compiler writes it for a variable that
     changes from one iteration to the next, and it copies what no other instruction uses yet.
     """
@@ -171,6 +173,7 @@ def wgmma_register_sets(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], 
         accumulators.add(own)
         vectors = (arg for _, arg in op.sources if isinstance(arg, VectorOperand))
         factors.add({i for arg in vectors for i in registers(arg)} - own)
+        factors.add(_metadata_registers(op))
     for op in products:
         factor_bits = factors.bits(op.reads()) << SETS_PER_KIND
         wgmma_sets[op.pc] = accumulators.bits(op.writes()) | factor_bits
@@ -180,6 +183,12 @@ def wgmma_register_sets(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], 
             both = accumulators.bits(op.writes()) | accumulators.bits(op.reads())
             touched_sets[op.pc] = both | factors.bits(op.writes()) << SETS_PER_KIND
     return wgmma_sets, touched_sets
+
+
+def _metadata_registers(op: Op) -> set[int]:
+    """The register of the metadata of a ``wgmma`` with sparse A."""
+    metadata = (arg for spec, arg in op.sources if spec.name == "sp_meta")
+    return {arg.index for arg in metadata if isinstance(arg, RegOperand)}
 
 
 class RegisterSets:
