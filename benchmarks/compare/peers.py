@@ -192,7 +192,7 @@ def bursts(graphs: list[torch.cuda.CUDAGraph], rounds: int, pause: float = PAUSE
 
 def measure(row: Row, config: str | None, sampling: Sampling) -> dict[str, Any]:
     """All figures of a row; with None the configuration is chosen."""
-    _prepare(row.type)
+    prepare(row.type)
     plan = row_plan(row, config, "cuda")
     case = Case(row)
     count = max(calls(rough_seconds(case.torch_call), sampling.replay), len(case.sets))
@@ -221,7 +221,7 @@ def _ratio(times: Times, count: int) -> dict[str, Any]:
 
 def layouts(type_: str, size: int, config: str | None, rounds: int) -> dict[str, Any]:
     """Our times for the four layouts of a square product: shares of their mean, and spread."""
-    _prepare(type_)
+    prepare(type_)
     rows = [Row("layouts", size, size, size, type_, layout) for layout in LAYOUTS]
     cases = [Case(row) for row in rows]
     products = [c.plan_call(row_plan(c.row, config, "cuda")) for c in cases]
@@ -231,7 +231,8 @@ def layouts(type_: str, size: int, config: str | None, rounds: int) -> dict[str,
     return {"type": type_, "size": size, "shares": shares, "spread": wide}
 
 
-def _prepare(type_: str) -> None:
+def prepare(type_: str) -> None:
+    """Free cached memory; f32 matrices are multiplied as tf32 by torch where they stand for it."""
     torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_tf32 = type_ == "tf32"
 
