@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,4 +221,13 @@ def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
     scales.a[1::3] = np.inf
     config = "tma:64x64x128:1:4*4"
     got = product(a, b, scales, config=config, out_dtype="f32", device=VmDevice(FEW))
+    assert same(got, reference(a, b, scales))
+
+
+def test_the_checked_machine_finds_no_race() -> None:
+    """Several work tiles of two SMs: the warp that copies scales runs ahead of those that read."""
+    few = replace(FEW, sms=2)
+    a, b, scales = operands((300, 150, 700), ROWS_BLOCKS, ("e4m3", "e5m2"))
+    on = VmDevice(few, checked=True, seed=1)
+    got = product(a, b, scales, config="tma:128x64x128:2:3", out_dtype="f32", device=on)
     assert same(got, reference(a, b, scales))

@@ -103,8 +103,7 @@ def matmul(
     column of ``b``: the accumulator is multiplied by the scale of ``a``, then by that of ``b``,
     before all else. With scales for each 128 along K of both matrices, and for each 1 or 128 rows
     of ``a`` and columns of ``b``, the accumulator of each k-block is multiplied by the product of
-    both scales and added to the total by an FMA. D then is bf16 by
-    default.
+    both scales and added to the total by an FMA. D then is bf16 by default.
 
     ``b`` may be ``Packed`` weights K×N (``packed.T`` of a layer's), and ``a`` then is f16 or bf16:
     the mainloop converts the elements exactly to ``a``'s type and multiplies each group's
