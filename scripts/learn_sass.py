@@ -120,6 +120,7 @@ def main() -> None:
     learn_seeds(search, words)
     search.reuse_forms()
     search.guards()
+    search.check_silent_bits()
     entries = [e for those in learner.entries.values() for e in those]
     table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), tuple(entries))
     data = table.pack()

@@ -23,6 +23,7 @@ TRIALS = 8  # random words of each derived encoding
 AGREE = 2  # at least so many must be legal and read as expected
 SHAPE_FORMS = 120  # at most so many forms of one mnemonic with the same operands
 SEEDS_OF_SHAPE = 2  # studied in one step
+SILENT_BATCH = 2000  # encodings whose silent bits are checked at once
 ATTEMPTS = 2  # after which a form is given up
 
 Form = tuple[str, ...]
@@ -43,6 +44,7 @@ class FormSearch:
     words: dict[Form, int] = field(default_factory=dict)
     failed: Counter[Form] = field(default_factory=Counter)
     shapes: Counter[Form] = field(default_factory=Counter)
+    pending: list[tuple[Form, int, SassEncoding]] = field(default_factory=list)
     by_shape: dict[Form, list[SassEncoding]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, entry: SassEncoding, word: int) -> None:
@@ -133,16 +135,46 @@ class FormSearch:
             found[shape(form)].append(forms[form])
         return [word for words in found.values() for word in words[:SEEDS_OF_SHAPE]]
 
+    def check_silent_bits(self) -> None:
+        """Drop those silent bits of each encoding that change the text of a random word."""
+        for form, entries in self.learner.entries.items():
+            self.pending += [(form, i, entry) for i, entry in enumerate(entries) if entry.silent]
+        while self.pending:
+            batch, self.pending = self.pending[:SILENT_BATCH], self.pending[SILENT_BATCH:]
+            self.check_batch(batch)
+
+    def check_batch(self, batch: list[tuple[Form, int, SassEncoding]]) -> None:
+        words, owners = [], []
+        for k, (_, _, entry) in enumerate(batch):
+            sample = self.samples(replace(entry, silent=0))[3]
+            bits = [b for b in self.learner.free_bits() if entry.silent >> b & 1]
+            words += [sample, *(sample ^ 1 << b for b in bits)]
+            owners += [(k, 0), *((k, 1 << b) for b in bits)]
+        loud: Counter[int] = Counter()
+        plain: SassText | None = None
+        for (k, bit), said in zip(owners, self.learner.texts(words), strict=True):
+            if not bit:
+                plain = said[1] if said else None
+            elif plain is not None and (said is None or str(said[1]) != str(plain)):
+                loud[k] |= bit
+        for k, bits in loud.items():
+            form, i, entry = batch[k]
+            self.learner.entries[form][i] = replace(entry, silent=entry.silent & ~bits)
+
     def guards(self) -> None:
-        """Note which forms print no guard: SSY, CAL and their kind on sm_5x."""
+        """Note which mnemonics print no guard: SSY, CAL and their kind on sm_5x."""
         forms = [f for f, those in self.learner.entries.items() if those]
-        said = self.learner.oracle.ask([w | 6 << self.learner.coding.guard | self.learner.plain
-                                        for w in map(self.words.__getitem__, forms)])  # fmt: skip
+        guard = 6 << self.learner.coding.guard | self.learner.plain
+        said = self.learner.oracle.ask([self.words[f] | guard for f in forms])
+        without = set()
         for form, one in zip(forms, said, strict=True):
             text = one and self.learner.parsed(one)
             if text and text[1].form == form and text[1].guard == ALWAYS:
-                entries = self.learner.entries[form]
-                self.learner.entries[form] = [replace(e, guarded=False) for e in entries]
+                without.add(form[0].split(".")[0])
+        for form in forms:
+            guarded = form[0].split(".")[0] not in without
+            entries = self.learner.entries[form]
+            self.learner.entries[form] = [replace(e, guarded=guarded) for e in entries]
 
     def reuse_forms(self) -> None:
         """Take the forms of sm_5x that differ in their reuse bits: .T and .P of TLD."""

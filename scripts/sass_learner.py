@@ -1,4 +1,4 @@
-"""What one instruction word says of its encoding: a seed is flipped bit by bit and each text read.
+"""Finds the encoding of one instruction word by flipping each bit and reading nvdisasm's text.
 
 A bit that changes one number belongs to that number, with the change as its weight. Bits that
 change one operand's marks are enumerated. A bit that changes nothing is silent. A flip that gives
@@ -72,7 +72,7 @@ class Learner:
         return VOLTA_CONTROL if self.coding is VOLTA else 0
 
     def always(self, word: int) -> int:
-        """Guard PT, where the word says none."""
+        """The bits of guard PT, for a word without a guard."""
         return 0 if word >> self.coding.guard & 15 else 7 << self.coding.guard
 
     @staticmethod
@@ -97,7 +97,7 @@ class Learner:
     # --- seeds ------------------------------------------------------------------------------------
 
     def seeds(self, words: Sequence[int]) -> list[Seed]:
-        """What the words say, at two places each, so that targets show."""
+        """A seed for each word, disassembled at two offsets so that branch targets show."""
         said = self.texts([w for w in words for _ in range(2)])
         made = []
         for i, word in enumerate(words):
@@ -112,7 +112,7 @@ class Learner:
         return made
 
     def without_nans(self, words: Sequence[int]) -> list[int]:
-        """The words, where an immediate is a NaN with one bit flipped so that it is none."""
+        """The words; where an immediate is a NaN, one bit is flipped so that it is a number."""
         said = self.texts(words)
         kept = list(words)
         for i, text in enumerate(said):
@@ -145,7 +145,7 @@ class Learner:
             return None
 
     def learn(self, words: Sequence[int]) -> list[tuple[int, SassEncoding]]:
-        """The encodings around each word: (word, encoding)."""
+        """The encoding of each word that can be studied: (word, encoding)."""
         seeds = self.seeds(self.without_nans(words))
         rng = random.Random(len(words))
         for number in range(PASSES):
@@ -186,7 +186,7 @@ class Learner:
         bit: int,
         other: tuple[int, SassText],
     ) -> None:
-        """What one flip says of a bit."""
+        """Record the effect of one flipped bit."""
         at, text = other
         if text.form != base.form or len(text.numbers) != len(before):
             self.found.setdefault(text.form, word ^ 1 << bit)
@@ -260,7 +260,7 @@ class Learner:
             seed.mark_bits[operand] = {b for b in range(self.coding.width) if mask >> b & 1}
 
     def ask_reuse(self, seeds: list[Seed]) -> None:
-        """Which reuse bit shows ``.reuse`` at which operand; and whether the guard is uniform."""
+        """Find each operand's reuse bit, and whether the guard is a uniform predicate."""
         words = [s.word | self.always(s.word) | self.plain for s in seeds]
         for k in range(4):
             if self.coding is VOLTA:
@@ -277,7 +277,7 @@ class Learner:
             seed.uniform = bool(text and text[1].uniform)
 
     def entry(self, seed: Seed) -> SassEncoding:
-        """The encoding that the bits' roles make."""
+        """The encoding that follows from the bits' roles."""
         marks = []
         mark_mask = 0
         for i, name in enumerate(seed.text.marks):
@@ -311,7 +311,7 @@ class Learner:
     # --- trials -----------------------------------------------------------------------------------
 
     def trial(self, entries: Sequence[SassEncoding], count: int, rng: random.Random) -> set[int]:
-        """Entries of which a random word says something else than they decode."""
+        """Indexes of the encodings for which a random word's text encodes to other bits."""
         words, owners = [], []
         for i, entry in enumerate(entries):
             for _ in range(count):

@@ -44,8 +44,8 @@ class Oracle:
         return found[1] if found else ""
 
     def ask(self, words: Sequence[int], reuse: int = 0) -> list[tuple[int, str] | None]:
-        """The texts of words; on sm_70 and later with control bits, before with the reuse bits
-        of all words given.
+        """The texts of words. On sm_70 and later a word has its control bits; on sm_5x ``reuse``
+        is the reuse field of all words.
         """
         found: list[tuple[int, str] | None] = []
         for start in range(0, len(words), BATCH):
