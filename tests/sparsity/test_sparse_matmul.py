@@ -14,6 +14,7 @@ from sparse_products import CASES, NUMPY, SparseProduct
 from tilewright import Sparse24, compress_24, linear, matmul, mma, plan, relu
 from tilewright.errors import ConfigError, ProblemError, TilewrightError
 from tilewright.mma.metadata_blocks import chunk_size, pack_metadata, positions_table
+from tilewright.run.call.scaled.fast_scaled_call import unpacked
 
 RNG = np.random.default_rng(9)
 UNIT = {"f16": 2**-10, "bf16": 2**-7, "tf32": 2**-10, "e4m3": 2**-7, "e5m2": 2**-7}
@@ -94,6 +95,19 @@ def test_a_layer_with_an_epilogue() -> None:
     c = np.ones((40, 96), np.float16)
     assert np.allclose(matmul(x, w.T, c=c, beta=2.0, device="vm"), product + 2, atol=0.02)
     assert not matmul(x, w.T, alpha=0.0, device="vm").any()
+    assert np.allclose(x @ w.T, product, atol=0.02) and np.allclose(w @ x.T, product.T, atol=0.02)
+
+
+def test_a_fast_call_reads_the_arrays_of_a_sparse_matrix() -> None:
+    """And is not taken for another order, or for a dense matrix."""
+    w, x, _ = _layer()
+    found = unpacked({"a": x, "b": w.T}, in_blocks=True)
+    assert found.data == {"a": x, "b": w.values, "metadata": w.metadata}
+    body = "\n    ".join([*found.statements, "return b, metadata"])
+    names = dict(found.constants)
+    exec(f"def arrays(a, b):\n    {body}\n", names)
+    assert names["arrays"](x, w.T) == (w.values, w.metadata)
+    assert names["arrays"](x, w) is None and names["arrays"](x, x) is None
 
 
 def test_a_plan() -> None:

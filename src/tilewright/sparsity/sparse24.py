@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
+from ..lazy_imports import provided
 from ..mma.metadata_blocks import (
     BLOCK_WORDS,
     block_grid,
@@ -50,6 +51,8 @@ class Sparse24:
     metadata: Any
     type: str | None = None
     transposed: bool = False
+
+    __array_ufunc__ = None  # NumPy leaves ``array @ matrix`` to ``__rmatmul__``
 
     def __post_init__(self) -> None:
         values, metadata = info("values", self.values), info("metadata", self.metadata)
@@ -141,6 +144,14 @@ class Sparse24:
         device = info("values", self.values).device
         where = "" if device == "cpu" else f" on {device}"
         return f"Sparse24({self.type} {sizes(self.shape)}){where}"
+
+    def __matmul__(self, other: Any) -> Any:
+        """``tilewright.matmul(self, other)``."""
+        return provided("matmul")(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """``tilewright.matmul(other, self)``."""
+        return provided("matmul")(other, self)
 
     def metadata_chunks(self) -> Array:
         """The metadata (…, M, K / 4) of each chunk of a row (tf32: K / 2), 4 bits each. Raises
