@@ -136,8 +136,9 @@ def _widths(sm: int, text: SassText, row: InstructionProperties, outputs: int) -
         return [_memory_width(text)] * count
     if name in _DOUBLES:
         return [1 if name == "DSET" and not i else 2 for i in range(count)]
-    if name in ("IMAD", "UIMAD") and ".WIDE" in text.opcode:
-        return [2 if i in (0, outputs + 2) else 1 for i in range(count)]  # result and addend
+    if name in ("IMAD", "UIMAD") and (".WIDE" in text.opcode or ".HI" in text.opcode):
+        result = 2 if ".WIDE" in text.opcode else 1
+        return [result if not i else 2 if i == outputs + 2 else 1 for i in range(count)]
     if name == "CS2R":
         return [1 if ".32" in text.opcode or sm < 70 else 2] * count
     if name in ("F2F", "I2F", "F2I", "FRND", "I2I"):

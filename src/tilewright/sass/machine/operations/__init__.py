@@ -1,0 +1,1 @@
+"""Meanings of instructions, as functions of groups of threads."""

@@ -1,0 +1,173 @@
+"""``SassMachine``: runs the machine code of a cubin's kernels on the CPU.
+
+    machine = SassMachine(CubinFile.parse(data))
+    machine.run("add", grid=(4,), block=(128,), arguments=[x, y, np.int32(512)])
+
+Arrays are copied to the machine's memory and back. The words of the code are decoded by the
+package's encodings; a warp's 32 lanes, and all warps at one instruction, run as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..cubin_file import CubinFile
+from ..finding import SassFinding
+from .code_paths import SassCode
+from .cta_run import CtaRun, LaunchState, prepared
+from .device_memory import SassFault, SassMemory
+from .hazards import function_code
+
+Array = npt.NDArray[Any]
+_PARAMETER_INFO = 0x17  # KPARAM_INFO: number, ordinal and offset, and the size in bits 18 to 31
+_PARAMETER_BASE = {52: 0x140, 80: 0x160, 90: 0x210}
+_GEOMETRY = {52: (0x8, 0x14), 80: (0x0, 0xC), 90: (0x0, 0xC)}  # block's and grid's sizes in c[0][…]
+_STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
+_LOCAL_BYTES = 0x1000  # of a thread
+_CONSTANT_BYTES = 0x2000
+
+
+class SassMachine:
+    """A machine with the code of ``cubin`` and global memory of ``memory`` bytes.
+
+    ``races`` of the last run are data races on shared memory, ``traces`` (where asked for) the
+    instructions that each warp of each CTA issued: (index, wavefronts in shared memory).
+    """
+
+    def __init__(self, cubin: CubinFile, memory: int = 1 << 24) -> None:
+        self.cubin = cubin
+        self.memory = SassMemory(memory)
+        self.textures: dict[int, Array] = {}
+        self.races: list[SassFinding] = []
+        self.traces: list[list[list[tuple[int, int]]]] = []
+        self.instructions = 0  # issued in the last run, by all warps
+
+    @cached_property
+    def _codes(self) -> dict[str, Any]:
+        return {}
+
+    def code(self, name: str) -> SassCode:
+        """A kernel's decoded code. Raises CubinError for an unknown name."""
+        if name not in self._codes:
+            self._codes[name] = function_code(self.cubin, name)
+        found: SassCode = self._codes[name]
+        return found
+
+    def parameters(self, name: str) -> list[tuple[int, int]]:
+        """(offset, bytes) of each parameter, in order."""
+        words = [a.words for a in self.cubin.attributes(name) if a.code == _PARAMETER_INFO]
+        ordered = sorted((w[1] & 0xFFFF, w[1] >> 16, w[2] >> 18) for w in words if len(w) >= 3)
+        return [(offset, size) for _, offset, size in ordered]
+
+    def run(
+        self, name: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any],
+        *, shared_bytes: int = 0, trace: bool = False, steps: int = 50_000_000,
+    ) -> None:  # fmt: skip
+        """Run a kernel. Arguments are arrays (copied to the machine and back), NumPy scalars, or
+        integers (addresses); ``shared_bytes`` is dynamic shared memory.
+
+        Raises SassFault for a bad access, a deadlock, or more than ``steps`` instructions;
+        SassError for an instruction that the machine does not run.
+        """
+        constants = self._constants(name)
+        arrays = self._place(name, arguments, constants[0])
+        grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
+        self._geometry(constants[0], grid, block)
+        section = self.cubin.index(f".nv.shared.{name}")
+        static = self.cubin.elf.sections[section].size if section is not None else 0
+        code = self.code(name)
+        launch = LaunchState(
+            code, prepared(code), self.memory, constants, self.textures, tuple(grid), tuple(block),
+            static + shared_bytes, _LOCAL_BYTES, trace,
+        )  # fmt: skip
+        self.races, self.traces, self.instructions = [], [], 0
+        with np.errstate(all="ignore"):
+            for number in range(int(np.prod(grid))):
+                cta = CtaRun(launch, number)
+                self.instructions += cta.run(steps - self.instructions)
+                self.races += cta.race_findings()
+                self.traces.append(cta.trace)
+        for array, address in arrays:
+            array[...] = self.memory.download(address, array)
+
+    def _constants(self, name: str) -> dict[int, Array]:
+        """Constant banks as uint32 words."""
+        banks: dict[int, Array] = {0: np.zeros(_CONSTANT_BYTES // 4, np.uint32)}
+        for section in self.cubin.elf.sections:
+            title = section.name.removeprefix(".nv.constant")
+            bank, _, owner = title.partition(".")
+            if (
+                title == section.name
+                or not bank.isdigit()
+                or bank == "0"
+                or owner not in ("", name)
+            ):
+                continue
+            padded = section.data + bytes(-len(section.data) % 4)
+            banks[int(bank)] = np.frombuffer(padded, np.uint32).copy()
+        self._relocate(banks)
+        return banks
+
+    def _globals(self) -> dict[int, int]:
+        """Addresses of the sections of global variables, which are placed in memory."""
+        placed: dict[int, int] = {}
+        for index, section in enumerate(self.cubin.elf.sections):
+            if section.name.startswith((".nv.global", ".nv.info")) and "info" not in section.name:
+                data = np.frombuffer(section.data, np.uint8)
+                placed[index] = self.memory.upload(data) if len(data) else (
+                    self.memory.allocate(section.size))  # fmt: skip
+        return placed
+
+    def _relocate(self, banks: dict[int, Array]) -> None:
+        """Write the addresses of global variables into bank 4."""
+        placed = self._globals()
+        for index, section in enumerate(self.cubin.elf.sections):
+            if section.name not in (".rel.nv.constant4", ".rela.nv.constant4") or 4 not in banks:
+                continue
+            for relocation in self.cubin.relocations(index):
+                symbol = self.cubin.symbols[relocation.symbol]
+                if symbol.section not in placed:
+                    continue
+                address = placed[symbol.section] + symbol.value + (relocation.addend or 0)
+                banks[4].view(np.uint64)[relocation.offset // 8] = address
+
+    def _place(
+        self, name: str, arguments: Sequence[Any], constants: Array
+    ) -> list[tuple[Array, int]]:
+        """Write the arguments into the parameter area; (array, address) of those uploaded."""
+        layout = self.parameters(name)
+        if len(layout) != len(arguments):
+            raise SassFault(f"{name} must have {len(layout)} arguments, got {len(arguments)}")
+        area = constants.view(np.uint8)
+        arrays = []
+        for (offset, size), value in zip(layout, arguments, strict=True):
+            if isinstance(value, np.ndarray):
+                address = self.memory.upload(value)
+                arrays.append((value, address))
+                data = address.to_bytes(size, "little")
+            elif isinstance(value, np.generic):
+                data = value.tobytes()
+            elif isinstance(value, bytes):
+                data = value
+            else:
+                data = int(value).to_bytes(size, "little", signed=value < 0)
+            if len(data) != size:
+                raise SassFault(f"a parameter of {name} must have {size} bytes, got {len(data)}")
+            start = _PARAMETER_BASE[self.cubin.sm] + offset
+            area[start : start + size] = np.frombuffer(data, np.uint8)
+        return arrays
+
+    def _geometry(self, constants: Array, grid: Sequence[int], block: Sequence[int]) -> None:
+        for base, sizes in zip(_GEOMETRY[self.cubin.sm], (block, grid), strict=True):
+            constants[base // 4 : base // 4 + 3] = sizes
+        constants[_STACK_POINTER[self.cubin.sm] // 4] = _LOCAL_BYTES
+
+
+def bind_textures(machine: SassMachine, textures: Mapping[int, Array]) -> None:
+    """Give handles their 1-D linear textures: uint32 of (texels, 4)."""
+    machine.textures.update(textures)

@@ -1,0 +1,250 @@
+"""Control flow of warps: branches, reconvergence, calls, exits, barriers.
+
+A *fragment* is some lanes of a warp at one instruction. Lanes that diverge meet again at a *token*:
+the lanes to wait for and where they go on. sm_5x keeps tokens on a stack (SSY … SYNC, PBK … BRK,
+CAL … RET); sm_70 and later in barrier registers (BSSY … BSYNC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SassError
+from ..sass_text import SassText
+from .operations.operand_reader import predicate_source, word_source
+from .thread_state import LANES, ThreadGroup
+
+Array = npt.NDArray[Any]
+_PUSHES = {"SSY": "SYNC", "PBK": "BRK", "PCNT": "CONT", "PRET": "RET", "CAL": "RET"}
+
+
+@dataclass(eq=False)
+class Token:
+    """Lanes of ``warp`` in ``mask`` that meet, ``arrived`` of them so far, to go on at ``index``
+    with the stack ``below``. ``kind`` is the instruction that arrives.
+    """
+
+    warp: int
+    kind: str
+    mask: Array
+    index: int
+    below: tuple[Token, ...] = ()
+    arrived: Array = field(default_factory=lambda: np.zeros(LANES, bool))
+
+
+@dataclass(eq=False)
+class WarpFragment:
+    """Lanes of a warp at an instruction; ``waits`` for a CTA barrier (its number) or not."""
+
+    warp: int
+    mask: Array
+    index: int
+    stack: tuple[Token, ...] = ()
+    waits: int | None = None
+
+
+class WarpControl:
+    """The fragments of a CTA and the instructions that move them."""
+
+    def __init__(self, code: Any, threads: Array) -> None:
+        self.code = code  # SassCode
+        self.alive = threads.copy()  # (warps, 32)
+        self.fragments = [
+            WarpFragment(w, lanes.copy(), 0) for w, lanes in enumerate(threads) if lanes.any()
+        ]
+        self.tokens: list[Token] = []
+        self.registers: dict[tuple[int, int], Token] = {}  # barrier registers: (warp, number)
+        self.barrier_counts: dict[int, int] = {}
+        self.epoch = 0  # counts CTA barriers
+
+    def step(
+        self, chosen: list[WarpFragment], group: ThreadGroup, active: Array, index: int
+    ) -> None:
+        """Run a control instruction for the fragments; rows of ``active`` are theirs."""
+        name = self.code.name(index)
+        text = self.code.instructions[index].text
+        for row, fragment in enumerate(chosen):
+            one = ThreadGroup(
+                group.cta, np.array([fragment.warp]), fragment.mask[None], False
+            )  # fmt: skip
+            self._one(name, text, fragment, active[row], one, index)
+        self._release()
+
+    def _one(
+        self, name: str, text: SassText, fragment: WarpFragment, lanes: Array, group: ThreadGroup,
+        index: int,
+    ) -> None:  # fmt: skip
+        fragment.index = index + 1
+        if name in ("BRA", "JMP") and not text.opcode.startswith("BRA.DIV"):
+            self._branch(text, fragment, self._taken(text, lanes, group), index)
+        elif name in ("BRX", "RET", "CALL") and self.code.sm >= 70:
+            self._jump(name, text, fragment, lanes, group, index)
+        elif name == "EXIT":
+            self._exit(fragment, lanes)
+        elif name in _PUSHES:
+            self._push(name, fragment, lanes, index)
+        elif name in ("SYNC", "BRK", "CONT", "RET"):
+            self._arrive_on_stack(name, fragment, lanes)
+        elif name == "BSSY":
+            self._open(text, fragment)
+        elif name == "BSYNC":
+            self._close(text, fragment, lanes)
+        elif name == "BREAK":
+            self._leave(text, fragment, self._taken(text, lanes, group))
+        elif name == "BAR" and lanes.any():
+            self._barrier(text, fragment, group)
+
+    def _taken(self, text: SassText, lanes: Array, group: ThreadGroup) -> Array:
+        first = text.operands[0]
+        if first.kind in ("P#", "UP#"):
+            return np.asarray(lanes & np.broadcast_to(predicate_source(first)(group)[0], (LANES,)))
+        return lanes
+
+    def _branch(self, text: SassText, fragment: WarpFragment, taken: Array, index: int) -> None:
+        if not taken.any():
+            return
+        target = self.code.target(index)
+        if target is None:
+            raise SassError(f"a branch must go to an instruction of the function, got {text}")
+        self._split(fragment, taken, target)
+
+    def _split(self, fragment: WarpFragment, taken: Array, target: int) -> None:
+        """Send the lanes of ``taken`` to ``target``; the others stay."""
+        rest = fragment.mask & ~taken
+        if rest.any():
+            self.fragments.append(WarpFragment(fragment.warp, rest, fragment.index, fragment.stack))
+        fragment.mask, fragment.index = fragment.mask & taken, target
+
+    def _jump(
+        self, name: str, text: SassText, fragment: WarpFragment, lanes: Array, group: ThreadGroup,
+        index: int,
+    ) -> None:  # fmt: skip
+        """Calls, and jumps to addresses in a register: a lane's word plus the printed offset."""
+        operand = text.operands[-1]
+        if "R#" not in operand.kind:
+            self._branch(text, fragment, lanes, index)
+            return
+        number, offset = int(operand.numbers[0]), int(operand.numbers[-1])
+        if name == "BRX":
+            offset += self.code.offsets[index] + 16
+        where = (group.read("R", number)[0].astype(np.int64) + offset) & 0xFFFFFFFF
+        for address in np.unique(where[lanes]):
+            target = self.code.index_of(int(address))
+            if target is None:
+                raise SassError(f"{text.opcode} must go to an instruction, got {int(address):#x}")
+            taken = lanes & (where == address)
+            if (fragment.mask & ~taken).any():
+                there = WarpFragment(fragment.warp, taken, target, fragment.stack)
+                self.fragments.append(there)
+                fragment.mask = fragment.mask & ~taken
+            else:
+                fragment.index = target
+
+    def _exit(self, fragment: WarpFragment, lanes: Array) -> None:
+        self.alive[fragment.warp] &= ~lanes
+        fragment.mask = fragment.mask & ~lanes
+        if not fragment.mask.any():
+            self.fragments.remove(fragment)
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def _push(self, name: str, fragment: WarpFragment, lanes: Array, index: int) -> None:
+        target = self.code.target(index)
+        if target is None:
+            raise SassError(f"{name} must name an instruction of the function")
+        goes_on = index + 1 if name == "CAL" else target
+        token = Token(fragment.warp, _PUSHES[name], fragment.mask.copy(), goes_on, fragment.stack)
+        if name == "CAL":
+            if not lanes.any():
+                return
+            token.mask = lanes.copy()
+            self._split(fragment, lanes, target)
+        self.tokens.append(token)
+        fragment.stack = (*fragment.stack, token)
+
+    def _arrive_on_stack(self, kind: str, fragment: WarpFragment, lanes: Array) -> None:
+        if not lanes.any():
+            return
+        stack = list(fragment.stack)
+        while stack and stack[-1].kind != kind:
+            stack[-1].mask &= ~lanes  # they will not come to the tokens above
+            stack.pop()
+        if not stack:
+            raise SassError(f"{kind} must have an address on the stack, got an empty one")
+        self._arrive(stack[-1], fragment, lanes)
+
+    def _arrive(self, token: Token, fragment: WarpFragment, lanes: Array) -> None:
+        token.arrived |= lanes
+        fragment.mask = fragment.mask & ~lanes
+        if not fragment.mask.any():
+            self.fragments.remove(fragment)
+
+    def _open(self, text: SassText, fragment: WarpFragment) -> None:
+        token = Token(fragment.warp, "BSYNC", fragment.mask.copy(), -1)
+        self.tokens.append(token)
+        self.registers[fragment.warp, int(text.operands[0].numbers[0])] = token
+
+    def _register(self, text: SassText, fragment: WarpFragment) -> Token:
+        number = int(text.operands[-1].numbers[0])
+        token = self.registers.get((fragment.warp, number))
+        if token is None:
+            raise SassError(f"{text.opcode} must name a barrier that BSSY has set, got B{number}")
+        return token
+
+    def _close(self, text: SassText, fragment: WarpFragment, lanes: Array) -> None:
+        if lanes.any():
+            token = self._register(text, fragment)
+            token.index, token.below = fragment.index, fragment.stack
+            self._arrive(token, fragment, lanes)
+
+    def _leave(self, text: SassText, fragment: WarpFragment, lanes: Array) -> None:
+        self._register(text, fragment).mask &= ~lanes
+
+    def _release(self) -> None:
+        """Let the lanes of complete tokens go on together."""
+        for token in list(self.tokens):
+            wanted = token.mask & self.alive[token.warp]
+            if (wanted & ~token.arrived).any():
+                continue
+            if token.arrived.any():
+                self.tokens.remove(token)
+                there = WarpFragment(
+                    token.warp, token.arrived & self.alive[token.warp], token.index
+                )
+                there.stack = token.below
+                if there.mask.any():
+                    self.fragments.append(there)
+            elif not wanted.any():
+                self.tokens.remove(token)
+
+    # --- CTA barriers -----------------------------------------------------------------------------
+
+    def _barrier(self, text: SassText, fragment: WarpFragment, group: ThreadGroup) -> None:
+        values = [word_source(x) for x in text.operands if x.kind in ("#", "R#")]
+        number = int(np.broadcast_to(values[0](group), (1, LANES))[0].max()) & 15
+        count = (
+            int(np.broadcast_to(values[1](group), (1, LANES))[0].max()) if len(values) > 1 else 0
+        )
+        if count:
+            self.barrier_counts[number] = count
+        if ".ARV" in text.opcode:
+            raise SassError("BAR.ARV is not run by the SASS machine", hint="use BAR.SYNC")
+        fragment.waits = number
+
+    def release_barriers(self) -> bool:
+        """Let fragments go on whose barrier all threads, or the given number, have come to."""
+        released = False
+        for number in {f.waits for f in self.fragments if f.waits is not None}:
+            waiting = [f for f in self.fragments if f.waits == number]
+            come = sum(int(f.mask.sum()) for f in waiting)
+            wanted = self.barrier_counts.get(number, int(self.alive.sum()))
+            if come >= min(wanted, int(self.alive.sum())):
+                for fragment in waiting:
+                    fragment.waits = None
+                released = True
+                self.epoch += 1
+        return released

@@ -1,0 +1,183 @@
+"""The SASS machine: kernels that ptxas compiled give the PTX virtual machine's results."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus_cases import elements, language, memory, numbers, products, triton_products
+from corpus_cases.table import CASES, Case, Gives
+from ptxas import ptxas
+from rows import every_row
+from sass_cubins import code_of, cubin
+from tilewright import exact
+from tilewright.errors import SassError
+from tilewright.sass import CubinFile
+from tilewright.sass.machine.cta_run import CtaRun, LaunchState, prepared, wavefronts
+from tilewright.sass.machine.device_memory import SassFault, SassMemory
+from tilewright.sass.machine.operations.float_bits import fma
+from tilewright.sass.machine.sass_machine import SassMachine
+
+FAMILIES = (elements, language, memory, numbers, products, triton_products)  # they fill the table
+needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+
+RUN = (
+    "elementwise-grid_stride elementwise-saxpy_half2 elementwise-clamped_s64 reduce-shared_tree"
+    " reduce-shuffles_f32 scan-blelloch sort-histogram_global sort-radix language-uneven_loops"
+    " language-local_arrays memory-pipelined_copy numbers-divide_s64 numbers-int128"
+).split()
+
+
+def run_case(case: Case) -> SassMachine:
+    """Run a kernel of the corpus on the SASS machine and hold its results, which the virtual
+    machine has bit for bit.
+    """
+    data = cubin(case.file, "sm_90a")
+    assert data
+    rng = np.random.default_rng(len(case.kernel))
+    made = case.make(rng) if inspect.signature(case.make).parameters else case.make()
+    machine = SassMachine(CubinFile.parse(data), 1 << 22)
+    sizes = [size for _, size in machine.parameters(case.kernel)]
+    values = [_argument(x, size) for x, size in zip(made, sizes, strict=True)]
+    grid, block = (np.atleast_1d(case.launch.get(k, 1)).tolist() for k in ("grid", "block"))
+    shared = case.launch.get("shared", 0)
+    machine.run(case.kernel, grid, block, values, shared_bytes=shared, steps=200_000)
+    for x, value in zip(made, values, strict=True):
+        if isinstance(x, Gives) and x.expected is not None:
+            x.hold(value, str(case))
+    return machine
+
+
+def _argument(value: Any, size: int) -> Any:
+    if isinstance(value, Gives):
+        return value.start()
+    return {4: np.float32, 8: np.float64}[size](value) if isinstance(value, float) else value
+
+
+@needs_ptxas
+@pytest.mark.tools
+@pytest.mark.vm
+@every_row("name", RUN)
+def test_compiled_kernels_give_the_virtual_machines_results(name: str) -> None:
+    case = next(c for c in CASES if str(c) == name)
+    machine = run_case(case)
+    assert machine.instructions > 0
+    assert not machine.races
+
+
+def run_text(text: str, sm: int, threads: int = 32, shared: int = 256) -> CtaRun:
+    """Run SASS text as one CTA; registers stay in ``state``."""
+    code = code_of(text, sm)
+    constants = {0: np.arange(2048, dtype=np.uint32)}
+    launch = LaunchState(
+        code, prepared(code), SassMemory(4096), constants, {}, (1, 1, 1), (threads, 1, 1),
+        shared, 64, False,
+    )  # fmt: skip
+    cta = CtaRun(launch, 0)
+    cta.run(10_000)
+    return cta
+
+
+MULTIPLY = """\
+--:-:-:-:f S2R R0, SR_TID.X
+--:-:-:-:f IADD32I R1, R0, 0x12345
+--:-:-:-:f MOV32I R2, 0xfedc3
+--:-:-:-:f XMAD R3, R1, R2, RZ
+--:-:-:-:f XMAD.MRG R4, R1, R2.H1, RZ
+--:-:-:-:f XMAD.PSL.CBCC R5, R1.H1, R4.H1, R3
+--:-:-:-:f EXIT"""
+
+DIVERGE = """\
+--:-:-:-:f S2R R0, SR_TID.X
+--:-:-:-:f ISETP.GE.AND P0, PT, R0, 0x10, PT
+--:-:-:-:f SSY `(.L_1)
+--:-:-:-:f @P0 BRA `(.L_0)
+--:-:-:-:f MOV32I R1, 0x1
+--:-:-:-:f SYNC
+.L_0:
+--:-:-:-:f MOV32I R1, 0x2
+--:-:-:-:f SYNC
+.L_1:
+--:-:-:-:f CAL `(.L_2)
+--:-:-:-:f IADD32I R2, R2, 0x5
+--:-:-:-:f EXIT
+.L_2:
+--:-:-:-:f SHL R2, R1, 0x4
+--:-:-:-:f RET"""
+
+
+def test_xmads_of_maxwell_multiply_32_bits() -> None:
+    registers = run_text(MULTIPLY, 52).state.registers
+    lanes = np.arange(32, dtype=np.uint64)
+    expected = (lanes + 0x12345) * 0xFEDC3 & 0xFFFFFFFF
+    assert np.array_equal(registers[5, 0], expected.astype(np.uint32))
+
+
+def test_lanes_of_maxwell_meet_again_and_call() -> None:
+    cta = run_text(DIVERGE, 52)
+    assert np.array_equal(cta.state.registers[1, 0], np.repeat([1, 2], 16))
+    assert np.array_equal(cta.state.registers[2, 0], np.repeat([0x15, 0x25], 16))
+    assert not cta.control.tokens
+
+
+RACE = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:5 SHF.L.U32 R1, R0, 0x2, RZ
+--:-:-:-:5 LOP3.LUT R2, R1, 0x80, RZ, 0x3c, !PT
+--:-:-:-:2 STS [R1], R0
+--:-:-:-:6 {between}
+--:-:1:-:2 LDS R3, [R2]
+01:-:-:-:5 EXIT"""
+
+
+def test_a_missing_barrier_is_a_race() -> None:
+    right = run_text(RACE.format(between="BAR.SYNC.DEFER_BLOCKING 0x0"), 90, 64)
+    assert not right.race_findings()
+    assert np.array_equal(right.state.registers[3].ravel(), np.arange(64) ^ 32)
+    wrong = run_text(RACE.format(between="NOP"), 90, 64).race_findings()
+    assert [f.rule for f in wrong] == ["shared-race"]
+
+
+@every_row(
+    "text, message",
+    [
+        ("--:-:-:-:5 LDS R1, [RZ+0x1000]\n--:-:-:-:5 EXIT", "an address of shared memory must be"),
+        ("--:-:-:-:5 LDS.64 R2, [RZ+0x4]\n--:-:-:-:5 EXIT", "must be aligned"),
+        ("--:-:-:-:5 FADD R1, R2, R3", "execution must end with EXIT"),
+        ("--:-:-:-:5 MUFU.SIN R1, R2\n--:-:-:-:5 EXIT", "must know an instruction"),
+        (".L_0:\n--:-:-:-:5 BRA `(.L_0)", "must issue at most"),
+    ],
+)
+def test_what_cannot_run_is_a_typed_error(text: str, message: str) -> None:
+    with pytest.raises(SassError, match=message):
+        run_text(text, 90)
+    assert issubclass(SassFault, SassError)
+
+
+def test_ffma_is_rounded_once() -> None:
+    rng = np.random.default_rng(5)
+    a, b, c = rng.integers(0, 1 << 32, (3, 4000), np.uint64).astype(np.uint32)
+    with np.errstate(all="ignore"):  # sums that nearly cancel
+        product = a[:2000].view(np.float32) * b[:2000].view(np.float32)
+    c[:2000] = product.view(np.uint32) ^ 0x80000001
+    from_doubles = fma(a, b, c)
+    from_integers = np.array([_exact(*x) for x in zip(a, b, c, strict=True)], np.uint32)
+    assert np.array_equal(from_doubles, from_integers)
+
+
+def _exact(a: np.uint32, b: np.uint32, c: np.uint32) -> int:
+    one = (np.array([x], np.uint32) for x in (a, b, c))
+    bits = int(exact.fma("f32", *one)[0])
+    return 0x7FFFFFFF if bits & 0x7FFFFFFF > 0x7F800000 else bits
+
+
+def test_wavefronts_of_shared_memory() -> None:
+    lanes = np.arange(32)
+    assert wavefronts(4 * lanes, 4) == 1
+    assert wavefronts(8 * lanes, 4) == 2
+    assert wavefronts(128 * lanes, 4) == 32
+    assert wavefronts(0 * lanes, 4) == 1
+    assert wavefronts(16 * lanes, 16) == 4
