@@ -16,7 +16,7 @@ from sass_cubins import code_of, cubin
 from tilewright import exact
 from tilewright.errors import SassError
 from tilewright.sass import CubinFile
-from tilewright.sass.machine.cta_run import CtaRun, LaunchState, prepared, wavefronts
+from tilewright.sass.machine.cta_run import CtaRun, SassLaunch, prepared, wavefronts
 from tilewright.sass.machine.device_memory import SassFault, SassMemory
 from tilewright.sass.machine.operations.float_bits import fma
 from tilewright.sass.machine.sass_machine import SassMachine
@@ -72,7 +72,7 @@ def run_text(text: str, sm: int, threads: int = 32, shared: int = 256) -> CtaRun
     """Run SASS text as one CTA; registers stay in ``state``."""
     code = code_of(text, sm)
     constants = {0: np.arange(2048, dtype=np.uint32)}
-    launch = LaunchState(
+    launch = SassLaunch(
         code, prepared(code), SassMemory(4096), constants, {}, (1, 1, 1), (threads, 1, 1),
         shared, 64, False,
     )  # fmt: skip

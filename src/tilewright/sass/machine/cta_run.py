@@ -45,7 +45,7 @@ class PreparedInstruction:
 
 
 @dataclass(frozen=True)
-class LaunchState:
+class SassLaunch:
     """What all CTAs of a launch share."""
 
     code: SassCode
@@ -114,7 +114,7 @@ def _target(kind: str, number: int) -> tuple[str, int]:
 class CtaRun:
     """One CTA: ``run`` issues instructions until all threads have exited."""
 
-    def __init__(self, launch: LaunchState, number: int) -> None:
+    def __init__(self, launch: SassLaunch, number: int) -> None:
         self.launch = launch
         x, y, z = launch.block
         threads = x * y * z

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..cubin_file import CubinFile
 from ..finding import SassFinding
 from .code_paths import SassCode
-from .cta_run import CtaRun, LaunchState, prepared
+from .cta_run import CtaRun, SassLaunch, prepared
 from .device_memory import SassFault, SassMemory
 from .hazards import function_code
 
@@ -81,7 +81,7 @@ class SassMachine:
         section = self.cubin.index(f".nv.shared.{name}")
         static = self.cubin.elf.sections[section].size if section is not None else 0
         code = self.code(name)
-        launch = LaunchState(
+        launch = SassLaunch(
             code, prepared(code), self.memory, constants, self.textures, tuple(grid), tuple(block),
             static + shared_bytes, _LOCAL_BYTES, trace,
         )  # fmt: skip
