@@ -18,7 +18,7 @@ from .operations.integer_operations import INTEGER_OPERATIONS
 from .operations.maxwell_operations import MAXWELL_OPERATIONS
 from .operations.memory_operations import MEMORY_OPERATIONS, Action
 from .operations.operation_operands import OperationOperands
-from .operations.warp_operations import WARP_OPERATIONS
+from .operations.vote_operations import WARP_OPERATIONS
 from .shared_races import SharedRaces
 from .thread_state import LANES, ThreadGroup, ThreadState
 from .warp_control import WarpControl, WarpFragment
