@@ -126,16 +126,16 @@ def fetch_texture(o: OperationOperands) -> Action:
     mask = int(o.sources[-1].numbers[0])
 
     def run(group: ThreadGroup, active: Array) -> None:
-        if not active.any():
-            return
         number = np.broadcast_to(signed(index(group)), active.shape)
-        which = int(np.broadcast_to(handle(group), active.shape)[active][0])
-        texture: Array = group.cta.texture(which)  # uint32 of (texels, 4)
-        inside = (number >= 0) & (number < len(texture))
-        texels = np.where(inside[..., None], texture[np.where(inside, number, 0)], np.uint32(0))
-        chosen = [i for i in range(4) if mask >> i & 1]
-        for i, component in enumerate(chosen):
-            group.write("R", first + i, texels[..., component], active)
+        handles = np.broadcast_to(handle(group), active.shape)
+        for which in np.unique(handles[active]):
+            texture: Array = group.cta.texture(int(which))  # uint32 of (texels, 4)
+            lanes = active & (handles == which)
+            inside = (number >= 0) & (number < len(texture))
+            texels = np.where(inside[..., None], texture[np.where(inside, number, 0)], np.uint32(0))
+            chosen = [i for i in range(4) if mask >> i & 1]
+            for i, component in enumerate(chosen):
+                group.write("R", first + i, texels[..., component], lanes)
 
     return run
 
