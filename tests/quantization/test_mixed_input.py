@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -77,6 +78,14 @@ def test_act_order() -> None:
     assert np.abs(d - x.astype(np.float64) @ packed.dequantize().T).max() < 1e-4
 
 
+def test_the_global_scale_is_in_the_epilogue() -> None:
+    rng = SEED(7)
+    packed, x = quantized(rng, 64, 128, ("nvfp4", 16, None)), operand(rng, 8, 128, "f16")
+    y = tilewright.linear(x, packed, device="vm", config=SMALL)
+    assert np.array_equal(y, tilewright.matmul(x, packed.T, device="vm", config=SMALL))
+    assert np.abs(y - x.astype(np.float64) @ packed.dequantize().T).max() < 0.05
+
+
 @pytest.mark.slow
 @every_row("config", ["tma:64x16x128:3:4~", "tma:128x16x128:2:3~"])
 def test_a_fused_layer(config: str) -> None:
@@ -103,6 +112,19 @@ def test_weights_are_reordered_once_and_nothing_is_lost() -> None:
     assert prepared.units.shape == (2, 4 * per_unit)
     nibbles = np.unpackbits(prepared.units.reshape(-1, per_unit)[:, :4096]).reshape(-1, 4)
     assert nibbles.sum() == np.unpackbits(packed.data).sum()
+
+
+@pytest.mark.slow
+def test_static_weights_give_the_same_bits() -> None:
+    rng = SEED(6)
+    packed, x = quantized(rng, 200, 896, ("u4", 128, "integer")), operand(rng, 16, 896, "bf16")
+    prepared = prepare_weights(packed, "bf16")
+    static = replace(prepared, format=replace(prepared.format, static=True))
+    results = [
+        tilewright.matmul(x, b, out_dtype="f32", device="vm", config="tma:64x16x128:3:4~")
+        for b in (prepared, static)
+    ]
+    assert np.array_equal(*results)
 
 
 def test_what_has_no_kernel_is_an_error() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....gemm.kernel_launch import METADATA_ADDRESS
+from ....quantization.packed import Packed
 from ....quantization.scaled import Scaled
 from ...arrays import array_view
 
@@ -21,6 +22,11 @@ class UnpackedMatrices(NamedTuple):
     data: dict[str, Any]
     operands: dict[str, tuple[str, Any]]
     constants: dict[str, Any]
+
+
+def has_packed(*matrices: Any) -> bool:
+    """Whether one of the matrices is Packed: such calls have no fast path."""
+    return any(isinstance(matrix, Packed) for matrix in matrices)
 
 
 def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
