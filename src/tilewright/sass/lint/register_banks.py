@@ -44,8 +44,8 @@ def reused_slots(sm: int, text: SassText) -> Slots:
 def next_cached(sm: int, text: SassText, cached: Slots) -> Slots:
     """What the reuse cache holds after an instruction."""
     new = reused_slots(sm, text)
-    if sm < 70:
-        return new
+    if sm < 70:  # a memory instruction between two arithmetic ones leaves the cache as it is
+        return cached if instruction_properties(sm, text.opcode).is_variable else new
     used = {slot for slot, _ in source_slots(sm, text)} | {slot for slot, _ in new}
     return (*new, *(entry for entry in cached if entry[0] not in used))
 

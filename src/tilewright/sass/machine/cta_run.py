@@ -303,16 +303,9 @@ class CtaRun:
 
 
 def wavefronts(addresses: Array, width: int) -> int:
-    """Passes that an access to shared memory takes: lanes in groups of 32, 16 or 8 for 4, 8 or 16
-    bytes; in a pass each of the 32 banks gives one word, to any number of lanes.
+    """Passes that a warp's access to shared memory takes: in a pass each of the 32 banks gives one
+    word, to any number of lanes.
     """
-    if not len(addresses):
-        return 0
-    lanes = max(1, LANES * 4 // max(4, width))
-    total = 0
-    for start in range(0, len(addresses), lanes):
-        words = {int(a >> 2) + i for a in addresses[start : start + lanes]
-                 for i in range(max(1, width // 4))}  # fmt: skip
-        banks = np.bincount([w % LANES for w in words], minlength=LANES)
-        total += int(banks.max())
-    return total
+    offsets = np.arange(max(1, width // 4))
+    words = np.unique((addresses[:, None] >> 2) + offsets)
+    return int(np.bincount(words % LANES, minlength=LANES).max())
