@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import DeviceError, DtypeError, ProblemError
 from . import weight_types
 from .array_access import Array, as_float32, codes, info, numbers, sizes
+from .matrix_operators import MatrixOperators
 from .scaled import Scaled, required, typed
 from .weight_format import FLOAT_ZEROS, PreparedWeights
 from .weight_types import WeightType, weight_type
@@ -25,7 +26,7 @@ _ARRAYS = ("data", "scales", "zeros", "order", "global_scale")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Packed:
+class Packed(MatrixOperators):
     """Weights N×K (or a stack of such matrices), packed along K.
 
     ``data``: bytes (N, K · bits / 8), the first element of a byte in its lowest bits; 8-bit types
@@ -169,6 +170,9 @@ class Packed:
     def element_codes(self) -> Array:
         """The elements' bits (…, N, K), unpacked, in the order in which they are stored."""
         return weight_types.unpack_elements(weight_type(self.type), codes("data", self.data))
+
+    def _dense(self) -> Any:
+        return self.dequantize()
 
     def dequantize(self) -> Any:
         """The matrix in f32, with ``shape``, an array of the library of ``scales``.

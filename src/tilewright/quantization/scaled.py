@@ -16,9 +16,9 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
-from ..lazy_imports import provided
 from . import scale_blocks
-from .array_access import Array, as_float32, codes, info, new_array, numbers, sizes
+from .array_access import as_float32, codes, info, new_array, numbers, sizes
+from .matrix_operators import MatrixOperators
 from .scale_blocks import Block
 
 DATA_TYPES = ("e4m3", "e5m2", "s8", "u8")
@@ -26,7 +26,7 @@ SCALE_TYPES = ("f32", "bf16", "ue8m0")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scaled:
+class Scaled(MatrixOperators):
     """A matrix R×C, or a stack of matrices, of 8-bit elements with scales.
 
     ``data``: e4m3, e5m2, s8 or u8. ``scales``: f32, bf16 or ue8m0 (powers of two), one for each
@@ -48,8 +48,6 @@ class Scaled:
     data: Any
     scales: Any
     block: Any = None
-
-    __array_ufunc__ = None  # NumPy leaves ``array @ scaled`` to ``__rmatmul__``
 
     def __post_init__(self) -> None:
         data, scales = info("data", self.data), info("scales", self.scales)
@@ -140,22 +138,8 @@ class Scaled:
             product = values * scale_blocks.expand(scales, self.shape, self.block)
         return as_float32(self.data, product)
 
-    def __matmul__(self, other: Any) -> Any:
-        """``tilewright.matmul(self, other)``."""
-        return provided("matmul")(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        """``tilewright.matmul(other, self)``."""
-        return provided("matmul")(other, self)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """``dequantize`` as a NumPy array. Raises DeviceError for arrays on a GPU, ValueError if
-        ``copy`` is False.
-        """
-        if copy is False:
-            raise ValueError("dequantizing a Scaled makes a new array, got copy=False")
-        values = numbers("the dequantized matrix", self.dequantize())
-        return values.astype(dtype or values.dtype, copy=False)
+    def _dense(self) -> Any:
+        return self.dequantize()
 
     def to_arrays(self) -> dict[str, Any]:
         """NumPy arrays of integers and text, for ``numpy.savez`` and the like: the bits of ``data``

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
-from ..lazy_imports import provided
 from ..mma.metadata_blocks import (
     BLOCK_WORDS,
     block_grid,
@@ -23,6 +22,7 @@ from ..mma.metadata_blocks import (
     unpack_metadata,
 )
 from ..quantization.array_access import Array, codes, info, new_array, sizes
+from ..quantization.matrix_operators import MatrixOperators
 from ..quantization.scaled import required, typed
 
 TYPES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
@@ -30,7 +30,7 @@ METADATA_TYPE = "s32"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sparse24:
+class Sparse24(MatrixOperators):
     """A 2:4 sparse matrix M×K (or a stack of such matrices); of tf32 1:2.
 
     ``values``: the stored elements (M, K / 2), row-major, of f16, bf16, f32 (for tf32), e4m3, e5m2,
@@ -51,8 +51,6 @@ class Sparse24:
     metadata: Any
     type: str | None = None
     transposed: bool = False
-
-    __array_ufunc__ = None  # NumPy leaves ``array @ matrix`` to ``__rmatmul__``
 
     def __post_init__(self) -> None:
         values, metadata = info("values", self.values), info("metadata", self.metadata)
@@ -145,13 +143,8 @@ class Sparse24:
         where = "" if device == "cpu" else f" on {device}"
         return f"Sparse24({self.type} {sizes(self.shape)}){where}"
 
-    def __matmul__(self, other: Any) -> Any:
-        """``tilewright.matmul(self, other)``."""
-        return provided("matmul")(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        """``tilewright.matmul(other, self)``."""
-        return provided("matmul")(other, self)
+    def _dense(self) -> Any:
+        return self.decompress()
 
     def metadata_chunks(self) -> Array:
         """The metadata (…, M, K / 4) of each chunk of a row (tf32: K / 2), 4 bits each. Raises

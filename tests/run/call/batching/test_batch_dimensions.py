@@ -118,8 +118,24 @@ def test_a_sparse_b_is_multiplied_by_the_rows_of_all_batches() -> None:
         x, w.T, epilogue=lambda acc, bias: acc + bias, bias=bias, out_dtype="f32", device="vm"
     )
     assert np.array_equal(got, expected + bias)
-    with pytest.raises(ProblemError, match="a sparse a must be a matrix or a stack"):
+    with pytest.raises(ProblemError, match="must not repeat a sparse matrix"):
         tilewright.matmul(w, half(2, 64, 8), device="vm")
+
+
+@pytest.mark.vm
+def test_packed_weights_are_multiplied_by_the_rows_of_all_batches() -> None:
+    w = tilewright.quantize_weight(half(24, 128), "u4", group=64)
+    x = half(2, 3, 128)
+    got = tilewright.matmul(x, w.T, out_dtype="f32", device="vm")
+    rows = tilewright.matmul(x.reshape(6, 128), w.T, out_dtype="f32", device="vm")
+    assert np.array_equal(got, rows.reshape(2, 3, 24))
+    bias = half(24)
+    got = tilewright.matmul(
+        x, w.T, epilogue=lambda acc, bias: acc + bias, bias=bias, out_dtype="f32", device="vm"
+    )
+    assert np.array_equal(got, rows.reshape(2, 3, 24) + bias)
+    with pytest.raises(ProblemError, match="must not repeat packed weights"):
+        tilewright.matmul(x[::-1].swapaxes(0, 1)[:, :, None], w.T, device="vm")
 
 
 BAD: dict[str, tuple[Any, Any, str]] = {

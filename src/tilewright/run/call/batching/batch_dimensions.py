@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....errors import ProblemError
+from ....quantization.weight_format import PreparedWeights
 from ...arrays.array_kind import Shape
 from ...arrays.array_view import ArrayView
 from ...arrays.dlpack import compact_strides
@@ -73,6 +74,17 @@ def is_one_product(a: Shape, b: Shape) -> bool:
     return len(a) == len(b) and (len(a) == 2 or (len(a) == 3 and a[0] == b[0]))
 
 
+def product_of(views: Mapping[str, ArrayView]) -> ProductShape:
+    """The sizes of the product of operands a and b. ProblemError where they disagree."""
+    return product_shape(_matrix_shape(views["a"]), _matrix_shape(views["b"]))
+
+
+def _matrix_shape(view: ArrayView) -> Shape:
+    """The shape of an operand: of prepared weights, the weights'."""
+    owner = view.owner
+    return owner.shape if isinstance(owner, PreparedWeights) else view.matrix_shape
+
+
 def product_shape(a: Shape, b: Shape) -> ProductShape:
     """The sizes of the product of operands with these shapes. ProblemError where they disagree."""
     got = f"got a {_shown(a)} and b {_shown(b)}"
@@ -94,7 +106,7 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
 
     Raises ProblemError for shapes that do not fit.
     """
-    sizes = product_shape(views["a"].matrix_shape, views["b"].matrix_shape)
+    sizes = product_of(views)
     for name in ("c", "out"):
         if name in views and views[name].shape != sizes.result:
             expected, got = _shown(sizes.result), _shown(views[name].shape)
@@ -102,7 +114,7 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     found = folding(sizes, matrices)
-    check_sparse(found, views)
+    check_repeated(found, views)
     return SplitProduct(sizes.result, tuple(products(found, matrices)))
 
 
@@ -146,17 +158,19 @@ def folding(shape: ProductShape, views: Mapping[str, ArrayView], rows: bool = Tr
     raise AssertionError("without a folded dimension all operands are matrices")
 
 
-def check_sparse(found: BatchFolding, views: Mapping[str, ArrayView]) -> None:
-    """Raise ProblemError for a sparse matrix that batch dimensions would repeat: its metadata have
-    one batch.
+def check_repeated(found: BatchFolding, views: Mapping[str, ArrayView]) -> None:
+    """Raise ProblemError for a sparse matrix or packed weights that batch dimensions would repeat:
+    there is one batch of metadata, and weights have none.
     """
     for name in ("a", "b"):
+        view = views[name]
+        what = "a sparse matrix" if view.sparse else ""
+        if isinstance(view.owner, PreparedWeights):
+            what = "packed weights"
         repeats = found.shape.batch and not (found.into_rows and not found.loops and name == "b")
-        if views[name].sparse and repeats:
-            raise ProblemError(
-                f"a sparse {name} must be a matrix or a stack of as many as the other has, got a "
-                f"{_shown(views['a'].matrix_shape)} and b {_shown(views['b'].matrix_shape)}"
-            )
+        if what and repeats:
+            a, b = _shown(_matrix_shape(views["a"])), _shown(_matrix_shape(views["b"]))
+            raise ProblemError(f"batch dimensions must not repeat {what}, got a {a} and b {b}")
 
 
 def products(found: BatchFolding, views: Mapping[str, ArrayView]) -> Iterator[dict[str, ArrayView]]:

@@ -13,11 +13,11 @@ from .batch_dimensions import (
     BatchFolding,
     as_matrices,
     broadcasts_to,
-    check_sparse,
+    check_repeated,
     folded,
     folding,
     new_result,
-    product_shape,
+    product_of,
 )
 
 
@@ -85,9 +85,9 @@ def epilogue_batches(
 
     Raises ProblemError where batch dimensions do not fold.
     """
-    sizes = product_shape(views["a"].matrix_shape, views["b"].matrix_shape)
+    sizes = product_of(views)
     if "b2" in views:
-        product_shape(views["a"].matrix_shape, views["b2"].matrix_shape)
+        product_of({**views, "b": views["b2"]})
     if "out" in views and views["out"].shape != sizes.result:
         got = views["out"].shape
         raise ProblemError(f"out must have the product's shape {sizes.result}, got {got}")
@@ -104,7 +104,7 @@ def epilogue_batches(
                 f"batch dimensions must fold into one where there is an epilogue, got {shapes}",
                 hint="make the operands contiguous, or broadcast them first",
             )
-        check_sparse(found, views)
+        check_repeated(found, views)
         yield EpilogueBatch(found)
 
 

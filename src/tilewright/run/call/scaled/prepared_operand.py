@@ -40,9 +40,9 @@ def weight_operands(a: Any, b: Any) -> WeightOperands:
         hint = "b.T, or linear(x, b)"
         raise ProblemError(f"b must be packed weights K×N, got {b}, which is N×K", hint=hint)
     k = b.shape[-2]
-    if len(given.shape) != 2 or given.shape[-1] != k:
+    if not given.shape or given.shape[-1] != k:
         shape = "×".join(map(str, given.shape))
-        raise ProblemError(f"a must be a matrix with K = {k} columns, got shape {shape}")
+        raise ProblemError(f"a must have K = {k} columns, got shape {shape}")
     where = array_view.view(b.data).device
     if given.device != where:
         raise DeviceError(f"b must be on {given.device}, where a is, got weights on {where}")
@@ -50,7 +50,7 @@ def weight_operands(a: Any, b: Any) -> WeightOperands:
     if prepared is None:
         prepared = b.prepared[given.dtype] = prepare(b, given.dtype)
     if b.order is not None:
-        a = a[:, b.order]
+        a = a[..., b.order]
     return WeightOperands(a, prepared, b.global_scale)
 
 
