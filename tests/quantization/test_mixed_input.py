@@ -134,7 +134,7 @@ def test_what_has_no_kernel_is_an_error() -> None:
         (x, packed.T, "group must be a multiple of 16 or K"),
         (x.astype(np.float32), packed.T, "a must be f16 or bf16 for packed weights, got f32"),
         (x, packed, "b must be packed weights K×N"),
-        (x[:, :64], packed.T, "a must be a matrix with K = 96 columns"),
+        (x[:, :64], packed.T, "a must have K = 96 columns"),
         (packed, x.T, "packed weights must be the only b"),
     ):
         with pytest.raises(TilewrightError, match=message):

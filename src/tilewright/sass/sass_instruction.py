@@ -133,7 +133,7 @@ def nearest_forms(table: EncodingTable, text: SassText, count: int = 3) -> list[
 def _distance(form: tuple[str, ...], wanted: tuple[str, ...]) -> int:
     """The number of modifiers and operands that differ."""
     modifiers = set(form[0].split(".")) ^ set(wanted[0].split("."))
-    operands = sum(a != b for a, b in zip_longest(form[1:], wanted[1:]))
+    operands: int = sum(a != b for a, b in zip_longest(form[1:], wanted[1:]))
     return len(modifiers) + operands
 
 
