@@ -28,6 +28,7 @@ RUN = (
     "elementwise-grid_stride elementwise-saxpy_half2 elementwise-clamped_s64 reduce-shared_tree"
     " reduce-shuffles_f32 scan-blelloch sort-histogram_global sort-radix language-uneven_loops"
     " language-local_arrays memory-pipelined_copy numbers-divide_s64 numbers-int128"
+    " triton/gemm_f32-gemm_f32"
 ).split()
 
 
