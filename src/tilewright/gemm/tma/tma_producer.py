@@ -72,21 +72,21 @@ class TmaProducer:
         """Fill the next stage with a k-block."""
         state = self.state
         self.pipeline.producer_acquire(state)
-        first_k = block * self.config.tile[2] + begin
         if self.static:
             full = self.pipeline.full + state.stage
             with self.k.if_(self.ahead == 0):
                 self.pipeline.producer_expect_transaction(state, size)
-                self._issue(self.static, first_k, full)
+                self._issue(self.static, block, begin, full)
             with self.k.else_():
                 self.ahead.set(self.ahead - 1)
         else:
             full = self.pipeline.producer_expect_transaction(state, size)
-        self._issue(self.others, first_k, full)
+        self._issue(self.others, block, begin, full)
         state.advance()
 
-    def _issue(self, copies: Sequence[StageCopy], first_k: Any, full: Any) -> None:
+    def _issue(self, copies: Sequence[StageCopy], block: Any, begin: Any, full: Any) -> None:
         targets = [copy.target(self.state.stage) for copy in copies]
+        first_k = block * self.config.tile[2] + begin
         for copy, target in zip(copies, targets, strict=True):
             copy.issue(target, first_k, full)
 
