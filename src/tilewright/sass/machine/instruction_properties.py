@@ -30,7 +30,7 @@ class InstructionProperties:
     (r register, p predicate), None where there are none. ``interval`` is the number of cycles that
     one warp's instruction occupies its scheduler's pipe. ``queue`` names the in-order queue of a
     variable instruction, "" for none. ``space`` is the memory that it accesses, "" for none.
-    ``dual`` tells whether it can be the first of a pair that sm_5x issues in one cycle.
+    ``dual`` tells whether it can be the second of a pair that sm_5x issues in one cycle.
     """
 
     mnemonic: str

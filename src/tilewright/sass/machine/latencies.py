@@ -2,9 +2,9 @@
 
 The tables hold the shortest distances that ptxas leaves between dependent instructions where no
 barrier is waited for in between (57,000 instructions of this repository's PTX by ptxas 13.5 for
-sm_90a, and code by ptxas 12.8 for sm_52), so they are upper bounds of what the hardware needs. Those
-of sm_5x agree with maxas' wiki: 6 cycles, 13 for predicates, 2 before memory instructions, which
-read their operands late.
+sm_90a, and code by ptxas 12.8 for sm_52), so they are upper bounds of what the hardware needs.
+Those of sm_5x agree with maxas' wiki: 6 cycles, 13 for predicates, 2 before memory instructions,
+which read their operands late.
 """
 
 from __future__ import annotations
