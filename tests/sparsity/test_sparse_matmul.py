@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rows import every_row
-from sparse_products import CASES, NUMPY, SparseProduct
+from sparse_cases import CASES, NUMPY, SparseProduct
 from tilewright import Sparse24, compress_24, linear, matmul, mma, plan, relu
 from tilewright.errors import ConfigError, ProblemError, TilewrightError
 from tilewright.mma.metadata_blocks import chunk_size, pack_metadata, positions_table

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparse_products import CASES, WIDE, SparseProduct
+from sparse_cases import CASES, WIDE, SparseProduct
 from tilewright import Sparse24, compress_24, linear, matmul
 from tilewright.errors import MetadataError, ProblemError
 from tilewright.run.call import matmul as matmul_stages

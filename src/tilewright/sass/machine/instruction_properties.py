@@ -118,10 +118,21 @@ _HOPPER: Rows = (
     | _rows("SYNCS", "memory", VARIABLE, r"p?r?", space="shared", queue="shared")
     | _rows("UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH UBLKCP UBLKRED UBLKPF",
             "memory", VARIABLE, None)
-    | _rows("CCTL CCTLL MEMBAR ERRBAR CGAERRBAR FENCE", "memory", VARIABLE, None)
+    | _rows("CCTL CCTLL CCTLT MEMBAR ERRBAR CGAERRBAR FENCE", "memory", VARIABLE, None)
     | _rows("USETMAXREG", "special", VARIABLE, r"p")
     | _rows("BMOV", "branch", VARIABLE, r"r")
     | _rows("BAR UCGABAR_ARV UCGABAR_WAIT DEPBAR WARPGROUP NOP", "branch", CONTROL, None)
+    | _rows("FSET HSET2 VHMNMX VIMNMX3", "alu", outputs="r", interval=2)
+    | _rows("ULEPC", "uniform", interval=2)
+    | _rows("TEX TXD TXQ TMML SULD SUATOM SUQUERY", "texture", VARIABLE, "r", space="texture",
+            queue="texture")
+    | _rows("SUST SURED", "texture", VARIABLE, None, space="texture", queue="texture")
+    | _rows("LDGMC", "memory", VARIABLE, space="global")
+    # not in compute kernels, but for MOVM: waited for as other variable instructions are
+    | _rows("MOVM AL2P ALD IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r", interval=4)
+    | _rows("CSMTEST", "special", VARIABLE, "p", interval=4)
+    | _rows("AST ISBEWR SETLMEMBASE SETCTAID PMTRIG USETSHMSZ R2B", "special", VARIABLE, None,
+            interval=4)
     | _rows("BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK WARPSYNC YIELD ENDCOLLECTIVE KILL BPT"
             " NANOSLEEP RPCMOV BRXU JMXU PREEXIT ACQBULK WARPGROUPSET", "branch", CONTROL, None)
 )  # fmt: skip
@@ -161,7 +172,7 @@ _MAXWELL: Rows = (
             space="texture", queue="texture", dual=True)
     | _memory(dual=True, in_order="global")
     | _rows("LDC", "constant", VARIABLE, space="constant", dual=True)
-    | _rows("CCTL CCTLL MEMBAR", "memory", VARIABLE, None)
+    | _rows("CCTL CCTLL CCTLT MEMBAR", "memory", VARIABLE, None)
     | _rows("BAR DEPBAR NOP BRA BRX JMP JMX CAL RET EXIT SSY SYNC PBK BRK PCNT CONT PRET PEXIT"
             " BPT KIL JCAL TEXDEPBAR RAM SAM RTT IDE STP R2B LONGJMP PLONGJMP",
             "branch", CONTROL, None)
