@@ -91,3 +91,31 @@ def test_every_kind_of_write_is_checked(name):
         assert caught.value.kind == "in flight" and caught.value.location is not None
     simt.run(kernel(f"{COMMIT} {WAIT} bar.sync 0; {write}"), WORDS, [16400], block=128)
     simt.run(kernel(write), WORDS, [32768], block=128)
+
+
+def in_turn(products: int, overwritten: int) -> str:
+    """Wgmmas with registers of A of their own, which are written while the wgmma before is in
+    flight; after the last one, those of wgmma number ``overwritten`` are written.
+    """
+    lines = [".reg .f32 %d<32>; .reg .b64 %da, %db; mov.b64 %db, 0; mov.u32 %r2, sm;"]
+    lines += [f".reg .b32 %x<{4 * products}>; wgmma.fence.sync.aligned;"]
+    for i in range(products):
+        names = [f"%x{4 * i + j}" for j in range(4)]
+        lines += [f"add.u32 {name}, %t, {i};" for name in names]
+        a = "{" + ", ".join(names) + "}"
+        lines += [f"wgmma.fence.sync.aligned; {OPCODE} {SUMS}, {a}, %db, {int(i > 0)}, 1, 1, 0;"]
+        lines += [COMMIT, "wgmma.wait_group.sync.aligned 1;"]
+    lines += [f"add.u32 %x{4 * overwritten}, %t, 1;", WAIT]
+    return simt.kernel(" ".join(lines), f".shared .align 1024 .b8 sm[{BYTES}];")
+
+
+@pytest.mark.parametrize("products", [4, 40])
+def test_registers_of_a_are_told_apart(products):
+    """However many there are, no other wgmma's registers are taken for one in flight."""
+    simt.launch(Machine(), in_turn(products, 0), block=128)
+
+
+def test_registers_of_a_in_flight_must_not_be_written():
+    with pytest.raises(VmFault) as caught:
+        simt.launch(Machine(), in_turn(4, 3), block=128)
+    assert caught.value.kind == "in flight"

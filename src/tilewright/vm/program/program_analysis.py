@@ -192,8 +192,8 @@ def _metadata_registers(op: Op) -> set[int]:
 
 
 class RegisterSets:
-    """Disjoint sets of registers: sets with a common register are merged. Each set is one bit; the
-    last bit stands for all further sets.
+    """Disjoint sets of registers: sets with a common register are merged. Each set is one bit; sets
+    beyond the last bit have none, so that nothing is reported about them.
     """
 
     def __init__(self) -> None:
@@ -209,9 +209,8 @@ class RegisterSets:
     def bits(self, indices: Iterable[int]) -> int:
         """The bits of the sets that contain one of the registers."""
         touched = set(indices)
-        return reduce(
-            or_, (1 << min(i, SETS_PER_KIND - 1) for i, s in enumerate(self.sets) if s & touched), 0
-        )
+        first = enumerate(self.sets[:SETS_PER_KIND])
+        return reduce(or_, (1 << i for i, s in first if s & touched), 0)
 
 
 def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[int]:
