@@ -113,6 +113,14 @@ def test_the_kernel_has_the_same_bits(type_: str) -> None:
         assert (one.values.view(np.uint8) == other.values.view(np.uint8)).all()
 
 
+@pytest.mark.parametrize("shape", [(0, 64), (4, 0), (0, 8, 64), (2, 0, 64)], ids=str)
+@pytest.mark.parametrize("device", [None, "vm"])
+def test_no_elements(shape: tuple[int, ...], device: str | None) -> None:
+    matrix = compress_24(np.zeros(shape, np.float16), "magnitude", device=device)
+    assert matrix.shape == shape and matrix.decompress().shape == shape
+    assert Sparse24.from_arrays(matrix.to_arrays()).shape == shape
+
+
 def test_a_mask_prunes_what_it_excludes() -> None:
     w = np.arange(1, 17).reshape(2, 8).astype(np.float16)
     mask = np.array([[1, 1, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1, 1, 0]], bool)

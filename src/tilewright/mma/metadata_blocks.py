@@ -90,7 +90,7 @@ def unpack_metadata(type_: str, words: Array, rows: int, columns: int) -> Array:
     units = flat.reshape(*lead, down, across, BLOCK_ROWS, _UNITS).swapaxes(-3, -2)
     shape = (*lead, down * BLOCK_ROWS, across * BLOCK_CHUNKS // 2)
     pairs = np.ascontiguousarray(units).view(np.uint8).reshape(shape)
-    chunks = np.stack([pairs & 15, pairs >> 4], -1).reshape(*shape[:-1], -1)
+    chunks = np.stack([pairs & 15, pairs >> 4], -1).reshape(*shape[:-1], 2 * shape[-1])
     return chunks[..., :rows, : columns // chunk_size(type_)]
 
 

@@ -47,7 +47,7 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
     if device is not None or given.device != "cpu":
         return _by_kernel(w, given, type_, prune, device)
     dense = codes("w", w)
-    chunks = dense.reshape(*dense.shape[:-1], -1, size)
+    chunks = dense.reshape(*dense.shape[:-1], dense.shape[-1] // size, size)
     bits = (_kept(type_, chunks, prune) << np.arange(size, dtype=np.uint8)).sum(-1, dtype=np.uint8)
     metadata, fits = chunk_table(type_)
     if not fits[bits].all():
@@ -56,7 +56,7 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
     values = np.take_along_axis(chunks, positions, -1)
     if prune is not None:
         values = np.where(np.take_along_axis(_bit_matrix(bits, size), positions, -1), values, 0)
-    stored = values.reshape(*dense.shape[:-1], -1).astype(dense.dtype)
+    stored = values.reshape(*dense.shape[:-1], dense.shape[-1] // 2).astype(dense.dtype)
     words = pack_metadata(type_, metadata[bits])
     return Sparse24(
         new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE), type_
