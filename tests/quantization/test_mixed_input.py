@@ -136,9 +136,12 @@ def test_what_has_no_kernel_is_an_error() -> None:
         (x, packed, "b must be packed weights K×N"),
         (x[:, :64], packed.T, "a must have K = 96 columns"),
         (packed, x.T, "packed weights must be the only b"),
+        (tilewright.compress_24(x, "magnitude"), packed.T, "a must be dense for packed weights"),
     ):
         with pytest.raises(TilewrightError, match=message):
             tilewright.matmul(a, b, device="vm")
+    with pytest.raises(TilewrightError, match="w must be an array or Scaled where there is a gate"):
+        tilewright.linear(x, packed, gate=packed, activation="silu", device="vm")
     whole = quantized(rng, 64, 96, ("u4", None, None))
     for config, message in (
         ("tma:64x16x128:1:3", "require a swapped product"),

@@ -10,6 +10,7 @@ from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue import functions
 from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
 from ...gemm.epilogue.user_function.function_key import function_key
+from ...quantization.packed import Packed
 from ..arrays import array_view
 from .epilogue_call import launch_with_epilogue
 from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
@@ -124,6 +125,7 @@ class _Layer(NamedTuple):
             operands["residual"] = residual.reshape(rows, columns)
         b: Any = w.T
         if gate is not None:
+            _check_gate(w, gate)
             _expect("gate", gate, (columns, depth))
             b = (gate.T, b)
         key = _activation_key(activation)
@@ -156,6 +158,16 @@ class _Layer(NamedTuple):
         conditions = tuple(f"{name} is None" for name in absent)
         form = CallForm(parameters, scaled.statements, conditions, scaled.constants)
         return fast_call_with_epilogue(call, form, matrices, sources, shape)
+
+
+def _check_gate(w: Any, gate: Any) -> None:
+    """Raise EpilogueError for packed weights: a kernel multiplies by one such matrix."""
+    for name, weights in (("w", w), ("gate", gate)):
+        if isinstance(weights, Packed):
+            raise EpilogueError(
+                f"{name} must be an array or Scaled where there is a gate, got {weights}",
+                hint="multiply the results of two calls",
+            )
 
 
 def _saved(save: Any, gated: bool) -> tuple[str, ...]:

@@ -39,6 +39,9 @@ def weight_operands(a: Any, b: Any) -> WeightOperands:
     if not b.transposed:
         hint = "b.T, or linear(x, b)"
         raise ProblemError(f"b must be packed weights K×N, got {b}, which is N×K", hint=hint)
+    if given.sparse:
+        hint = "a.decompress() is dense"
+        raise ProblemError("a must be dense for packed weights, got a sparse matrix", hint=hint)
     k = b.shape[-2]
     if not given.shape or given.shape[-1] != k:
         shape = "×".join(map(str, given.shape))
