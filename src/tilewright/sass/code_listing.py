@@ -124,7 +124,7 @@ def assemble(table: EncodingTable, text: str, file: str = "<sass>") -> bytes:
     """The code of SASS text. Raises SassError with the line of what can't be encoded, and for
     arguments of other types, such as text in the table's place.
     """
-    _check_types(table, text)
+    check_source_types("assemble", table, text)
     lines, labels = _instruction_lines(table, text, file)
     made = []
     for number, at, line in lines:
@@ -136,12 +136,13 @@ def assemble(table: EncodingTable, text: str, file: str = "<sass>") -> bytes:
     return encode_code(table, made)
 
 
-def _check_types(table: object, text: object) -> None:
+def check_source_types(function: str, table: object, text: object) -> None:
+    """Raise SassError unless a function got an encoding table and a text, in this order."""
     if not isinstance(table, EncodingTable) or not isinstance(text, str):
         kinds = type(table).__name__, type(text).__name__
         raise SassError(
-            f"assemble must get an encoding table and a text, got {kinds[0]} and {kinds[1]}",
-            hint="assemble(encoding_table(90), text)",
+            f"{function} must get an encoding table and a text, got {kinds[0]} and {kinds[1]}",
+            hint=f"{function}(encoding_table(90), text)",
         )
 
 

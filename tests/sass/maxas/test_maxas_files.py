@@ -157,3 +157,10 @@ def test_hostile_files_raise_typed_errors() -> None:
         except SassError:
             refused += 1
     assert refused > 75
+
+
+def test_what_is_no_source_is_refused() -> None:
+    with pytest.raises(SassError, match="must get an encoding table and a text, got EncodingTable"):
+        assemble_maxas(encoding_table(52), 5)  # type: ignore[arg-type]
+    with pytest.raises(SassError, match="must have instructions, got none"):
+        assemble_maxas(encoding_table(52), "<COMMENT>\n</COMMENT>\n")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...errors import SassError
+from ..code_listing import check_source_types
 from ..control_code import ControlCode
 from ..encoding_table import EncodingTable
 from ..schedule.kernel_instruction import KernelInstruction
@@ -88,6 +89,7 @@ class MaxasSource:
 
         Raises SassError, with the line, for whatever can't be read.
         """
+        check_source_types("assemble_maxas", table, text)
         programs = MetaPrograms(defines)
         lines = expand(source_lines(text, file), programs, load)
         found = _KERNEL.search(text)

@@ -132,6 +132,8 @@ def _assembled(
 ) -> AssembledKernel:
     """The code of instructions and labels in this order."""
     placed = [x for x in items if isinstance(x, KernelInstruction)]
+    if not placed:
+        raise SassError("a maxas file must have instructions, got none")
     labels = label_indexes(items)
     _refuse_barriers_on_stores(placed)
     texts = [x.text for x in placed]
