@@ -108,14 +108,20 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
     """
     sizes = product_of(views)
     for name in ("c", "out"):
-        if name in views and views[name].shape != sizes.result:
-            expected, got = _shown(sizes.result), _shown(views[name].shape)
-            raise ProblemError(f"{name} must have the product's shape {expected}, got {got}")
+        if name in views:
+            check_result_shape(sizes, name, views[name])
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     found = folding(sizes, matrices)
     check_repeated(found, views)
     return SplitProduct(sizes.result, tuple(products(found, matrices)))
+
+
+def check_result_shape(sizes: ProductShape, name: str, view: ArrayView) -> None:
+    """Raise ProblemError for a C or D of another shape than the product's."""
+    if view.shape != sizes.result:
+        expected, got = _shown(sizes.result), _shown(view.shape)
+        raise ProblemError(f"{name} must have the product's shape {expected}, got {got}")
 
 
 def as_matrices(shape: ProductShape, name: str, view: ArrayView) -> ArrayView:

@@ -14,6 +14,7 @@ from .batch_dimensions import (
     as_matrices,
     broadcasts_to,
     check_repeated,
+    check_result_shape,
     folded,
     folding,
     new_result,
@@ -32,10 +33,8 @@ class EpilogueBatch(NamedTuple):
         Raises ProblemError for a D of another shape, or whose strides do not fold.
         """
         shape = self.folding.shape
-        if name == "out" and view.shape != shape.result:
-            raise ProblemError(
-                f"out must have the product's shape {shape.result}, got {view.shape}"
-            )
+        if name == "out":
+            check_result_shape(shape, name, view)
         found = folded(self.folding, name, as_matrices(shape, name, view))
         if found is None:
             what = f"{name} must have strides that fold into one batch, got {view.strides}"
@@ -88,9 +87,8 @@ def epilogue_batches(
     sizes = product_of(views)
     if "b2" in views:
         product_of({**views, "b": views["b2"]})
-    if "out" in views and views["out"].shape != sizes.result:
-        got = views["out"].shape
-        raise ProblemError(f"out must have the product's shape {sizes.result}, got {got}")
+    if "out" in views:
+        check_result_shape(sizes, "out", views["out"])
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     for name, view in operands.items():
