@@ -16,6 +16,16 @@ class MatrixOperators:
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves ``array @ matrix`` to ``__rmatmul__``
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the dense matrix."""
+        raise NotImplementedError
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
     def _dense(self) -> Any:
         """The dense matrix."""
         raise NotImplementedError

@@ -129,11 +129,6 @@ class Packed(MatrixOperators):
         return (*lead, depth, rows) if self.transposed else (*lead, rows, depth)
 
     @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
     def T(self) -> Packed:
         """The transposed matrix (or matrices), of the same memory."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}

@@ -122,11 +122,6 @@ class Sparse24(MatrixOperators):
         return (*lead, depth, rows) if self.transposed else (*lead, rows, depth)
 
     @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
     def T(self) -> Sparse24:
         """The transposed matrix (or matrices), of the same memory."""
         return Sparse24(self.values, self.metadata, self.type, not self.transposed)

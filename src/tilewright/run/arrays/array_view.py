@@ -20,7 +20,6 @@ import numpy as np
 
 from ... import cuda, dtypes
 from ...errors import DtypeError, ProblemError
-from ...quantization.weight_format import PreparedWeights
 from . import dlpack, jax_arrays, torch_arrays
 from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape, SparseMetadata
 
@@ -96,8 +95,6 @@ def _find(array: Any) -> ArrayKind:
     for owns, kind in _REGISTERED:
         if owns(cls):
             return kind
-    if cls is PreparedWeights:
-        return PREPARED_WEIGHTS
     masked = sys.modules.get("numpy.ma")
     if masked is not None and issubclass(cls, masked.MaskedArray):
         raise ProblemError(
@@ -224,7 +221,26 @@ def _sparse(_: ModuleType) -> ArrayKind:
     return ArrayKind(SPARSE, view_sparse, empty, stream, finish=finish)
 
 
+# --- prepared weights ---------------------------------------------------------------------------
+
+
+def _prepared_weights(_: ModuleType) -> ArrayKind:
+    """Of ``PreparedWeights``: their units; the owner says what they are."""
+
+    def view_units(weights: Any) -> ArrayView:
+        return view(weights.units)._replace(owner=weights)
+
+    def empty(weights: Any, shape: Shape, dtype: str) -> Any:
+        return empty_like_kind(weights.units, shape, dtype)
+
+    def stream(weights: Any) -> int:
+        return stream_of(weights.units)
+
+    return ArrayKind("prepared weights", view_units, empty, stream)
+
+
 _LIBRARIES = (
+    ("tilewright.quantization.weight_format", "PreparedWeights", _prepared_weights),
     ("tilewright.sparsity.sparse24", "Sparse24", _sparse),
     ("torch", "Tensor", torch_arrays.kind),
     ("jax", "Array", jax_arrays.kind),
@@ -291,24 +307,6 @@ def _foreign_stream(array: Any) -> int:
 
 
 FOREIGN = ArrayKind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
-
-# --- prepared weights ---------------------------------------------------------------------------
-
-
-def _units_view(weights: Any) -> ArrayView:
-    """The units; the owner says what they are."""
-    return view(weights.units)._replace(owner=weights)
-
-
-def _units_empty(weights: Any, shape: Shape, dtype: str) -> Any:
-    return empty_like_kind(weights.units, shape, dtype)
-
-
-def _units_stream(weights: Any) -> int:
-    return stream_of(weights.units)
-
-
-PREPARED_WEIGHTS = ArrayKind("prepared weights", _units_view, _units_empty, _units_stream)
 
 # --- memory -------------------------------------------------------------------------------------
 
