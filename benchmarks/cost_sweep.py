@@ -6,7 +6,7 @@
     python benchmarks/cost_sweep.py --dry-run                what would be measured; no GPU
 
 Of each problem the heuristic's best candidates and the best of other structures (clusters, k-tiles,
-rows of a tile, schedules, split-K) are timed beside torch, by interleaved replays of CUDA graphs on
+rows of a tile, schedules, split-K) are timed with torch, by interleaved replays of CUDA graphs on
 a busy GPU, while other processes compile the kernels of the next ones. A line of the file has M, N,
 K, the type, torch's microseconds, a configuration, and its microseconds.
 """
@@ -31,7 +31,7 @@ from compare.worker import CallFailure, Worker
 from gemm import ROW_SECONDS, close_if_broken
 
 SAMPLING = Sampling(pairs=10, burst_pairs=0, warm_up=0.06, replay=5e-4)
-PROCESSES = max(1, len(os.sched_getaffinity(0)) - 2)  # that compile beside the measurement
+PROCESSES = max(1, len(os.sched_getaffinity(0)) - 2)  # that compile during the measurement
 Sweep = list[tuple[Row, list[str]]]
 Compiled = dict[object, Future[Any]]  # by ``kernel_key``
 

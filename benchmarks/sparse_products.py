@@ -124,7 +124,7 @@ def random_layers(count: int) -> list[str]:
 
 
 def compression(type_: str, m: int, k: int) -> str:
-    """A line with the rate of ``compress_24`` by magnitude, beside that of a copy."""
+    """A line with the rate of ``compress_24`` by magnitude, compared with a copy's."""
     count = 4
     ws = [random_elements(type_, m, k) for _ in range(count)]
     out = torch.empty_like(ws[0])

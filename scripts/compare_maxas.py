@@ -3,7 +3,7 @@
     python scripts/compare_maxas.py CHECKOUT [--perl]
 
 The preprocessed and the final files must assemble to the recorded words, with and without automatic
-reuse; ``--perl`` runs maxas' assembler beside ours in place of trusting the records. Nothing of
+reuse; ``--perl`` runs maxas' assembler too, instead of reading the recorded digests. Nothing of
 maxas is part of this repository.
 """
 

@@ -20,8 +20,8 @@ from tilewright.sass.encoding_table import EncodingTable
 from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 8  # random words of each derived encoding
-AGREE = 2  # at least so many must be legal and read as expected
-SHAPE_FORMS = 120  # at most so many forms of one mnemonic with the same operands
+AGREE = 2  # the least number of words that must be legal and read as expected
+SHAPE_FORMS = 120  # limit of the forms of one mnemonic with the same operands
 SEEDS_OF_SHAPE = 2  # studied in one step
 SILENT_BATCH = 2000  # encodings whose silent bits are checked at once
 ATTEMPTS = 2  # after which a form is given up
@@ -245,8 +245,8 @@ class FormSearch:
         return words
 
     def reads(self, entry: SassEncoding, word: int, said: Said) -> bool | None:
-        """Whether nvdisasm's text of a word encodes to it; None where it is no such form, or where
-        the encoding refuses the text.
+        """Whether nvdisasm's text of a word encodes to it; None for a text of another form, or one
+        that the encoding refuses.
         """
         if said is None or said[1].form != entry.form:
             return None

@@ -28,7 +28,7 @@ from tilewright.sass.encoding import (
 from tilewright.sass.sass_text import SassText, parse_instruction
 
 PASSES = 3  # flips around the seed, then around variations of it
-MARK_BITS = 8  # at most so many bits are enumerated
+MARK_BITS = 8  # limit of the bits whose combinations are tried
 
 
 @dataclass

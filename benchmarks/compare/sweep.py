@@ -20,7 +20,7 @@ from .rows import Row, random_shapes
 
 # Every tile of the search space in these clusters too, whatever the schedule grid would select.
 CLUSTERS = ("", "/2x1", "/1x2", "/2x2", "/4x1", "/1x4")
-HELD_OUT = 3  # one problem of so many is not fitted to
+HELD_OUT = 3  # every third problem is kept for validation
 LAYER_TOKENS = {16: 13, 64: 13, 128: 13, 256: 3, 512: 11, 1024: 13, 4096: 17}  # M: one layer of
 
 

@@ -189,7 +189,7 @@ def test_calls_with_block_scales() -> None:
 
 
 def test_epilogues_see_the_scaled_product() -> None:
-    """Matrix operands that a warp loads beside the scales' warp, outputs, linear, a plan."""
+    """Matrix operands loaded by another warp than the scales, outputs, linear, a plan."""
     rng = np.random.default_rng(5)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((70, 300), (96, 300)))
     a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128))
@@ -204,7 +204,7 @@ def test_epilogues_see_the_scaled_product() -> None:
     found = tilewright.matmul(a, b.T, epilogue=biased, c=c, **options)
     assert np.array_equal(found["d"], expected + c)
     assert found["amax"] == np.abs(expected).max()
-    with pytest.raises(ConfigError, match="a warp each beside 3 consumer warpgroups"):
+    with pytest.raises(ConfigError, match="need 5 producer warps"):
         options["config"] = "tma:192x48x128:3:3"
         tilewright.matmul(a, b.T, epilogue=biased, c=c, **options)
     options["config"] = None

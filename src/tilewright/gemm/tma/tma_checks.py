@@ -30,7 +30,7 @@ STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
 # by three.
 MAX_ACCUMULATOR_REGISTERS, EPILOGUE_REGISTERS = 208, 72
 MAX_ACCUMULATOR_REGISTERS_OF_3, EPILOGUE_REGISTERS_OF_3 = 96, 16
-FRAGMENT_REGISTERS = 16  # beside accumulators, of prepared weights while they are converted
+FRAGMENT_REGISTERS = 16  # of prepared weights while they are converted
 MAX_ACCUMULATOR_REGISTERS_OF_4 = 56  # which have no epilogue of their own but the first
 F32_C_REGISTERS = 16  # that a C of 32 bits takes besides
 _IS_INTEGER_N = np.array([n in INTEGER_N for n in range(257)])
@@ -117,7 +117,7 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     if problem.scaling is not None:
         yield _Rule(
             config.consumers == 3,
-            lambda: ": block scales and an epilogue need a warp each beside 3 consumer warpgroups",
+            lambda: ": block scales and 3 epilogue loads need 5 producer warps, there are 4",
             "1 or 2 consumer warpgroups",
         )
     if problem.pair:

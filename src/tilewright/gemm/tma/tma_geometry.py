@@ -248,7 +248,7 @@ class TmaGeometry(Generic[N]):
 
     def shares_vectors(self, problem: Problem) -> Any:
         """Whether the vector operands of the epilogue go through shared memory: there are some, and
-        their buffers fit beside all others. Else threads load them from global memory.
+        their buffers fit into shared memory. Else threads load them from global memory.
         """
         size = self.vector_bytes(problem)
         return (size > 0) & (self._shared_bytes_without_vectors(problem) + size <= MAX_SHARED_BYTES)
@@ -284,20 +284,20 @@ class TmaGeometry(Generic[N]):
         return total
 
     def _shared_bytes_without_loads(self, problem: Problem) -> N:
-        return self.stages * self._whole_stage_bytes(problem) + self._beside_stages(problem)
+        return self.stages * self._whole_stage_bytes(problem) + self._bytes_outside_stages(problem)
 
     def _whole_stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage with its block scales."""
         return self.stage_bytes(problem) + self.scale_stage_bytes(problem)
 
-    def _beside_stages(self, problem: Problem) -> N:
+    def _bytes_outside_stages(self, problem: Problem) -> N:
         more = 0 if problem.weights is None else SHARED_ALIGNMENT + self.slice_bytes
         return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
         operands = self.load_bytes(problem) + self.vector_bytes(problem)
-        taken = self._beside_stages(problem) + operands
+        taken = self._bytes_outside_stages(problem) + operands
         ring = device.limits.shared_per_block - taken
         stages: N = ring // self._whole_stage_bytes(problem)
         return stages

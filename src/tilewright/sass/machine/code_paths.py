@@ -81,7 +81,7 @@ class SassCode:
         return (text.guard != ALWAYS or text.negated) or (extra and self.name(index) in _JUMPS)
 
     def starts(self) -> list[int]:
-        """Instructions where execution may begin besides the first: those after calls and the
+        """Instructions where execution may begin: the first, those after calls, and the
         targets of indirect branches, which no path leads to.
         """
         found = {0} if self.offsets else set()

@@ -102,7 +102,7 @@ class _StallSearch:
         return changed
 
     def _missing(self, j: int, i: int, after: Ages) -> list[int]:
-        """The cycles by which j must be stalled longer before i."""
+        """The cycles that must be added to j's stall so that i may follow."""
         found = []
         effects = self.effects[i]
         mine = self.instructions[i]

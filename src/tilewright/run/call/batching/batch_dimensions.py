@@ -4,7 +4,7 @@ NumPy's rules for ``matmul``: the dimensions before the last two are batch dimen
 a vector a is one row, a vector b one column, and D lacks that dimension. A kernel takes one batch
 dimension. The batch dimensions are folded, by strides alone, into the rows of A and D where b has
 none, else into the one of the kernel, where a stride may be 0. Leading dimensions that do not fold
-are left: each index of theirs is a product of its own.
+stay: each of their indices is a product of its own.
 """
 
 from __future__ import annotations
