@@ -41,6 +41,8 @@ class Packed(MatrixOperators):
     >>> quantize_weight(w, "u4", group=128, zeros="integer")
     Packed(u4 4096×14336, f32 scales per 128, integer zeros)
 
+    The first product reorders the arrays, and later ones read the copy: do not write to them.
+
     Raises ProblemError for shapes, groups, zero points or an order that do not fit, DtypeError for
     other types, DeviceError for arrays on different devices. Values of arrays on a GPU are not
     read, and so not checked.

@@ -98,6 +98,8 @@ def in_turn(products: int, overwritten: int) -> str:
     flight; after the last one, those of wgmma number ``overwritten`` are written.
     """
     lines = [".reg .f32 %d<32>; .reg .b64 %da, %db; mov.b64 %db, 0; mov.u32 %r2, sm;"]
+    lines += ["mov.u32 %r3, 0; mad.lo.u32 %r4, %t, 16, %r2; bar.sync 0;"]
+    lines += ["st.shared.v4.u32 [%r4], {%r3, %r3, %r3, %r3}; fence.proxy.async; bar.sync 0;"]
     lines += [f".reg .b32 %x<{4 * products}>; wgmma.fence.sync.aligned;"]
     for i in range(products):
         names = [f"%x{4 * i + j}" for j in range(4)]
@@ -106,16 +108,19 @@ def in_turn(products: int, overwritten: int) -> str:
         lines += [f"wgmma.fence.sync.aligned; {OPCODE} {SUMS}, {a}, %db, {int(i > 0)}, 1, 1, 0;"]
         lines += [COMMIT, "wgmma.wait_group.sync.aligned 1;"]
     lines += [f"add.u32 %x{4 * overwritten}, %t, 1;", WAIT]
+    lines += ["mul.wide.u32 %rd9, %t, 4; add.u64 %rd9, %rd9, %a0; st.global.f32 [%rd9], %d0;"]
     return simt.kernel(" ".join(lines), f".shared .align 1024 .b8 sm[{BYTES}];")
 
 
 @pytest.mark.parametrize("products", [4, 40])
 def test_registers_of_a_are_told_apart(products):
     """However many there are, no other wgmma's registers are taken for one in flight."""
-    simt.launch(Machine(), in_turn(products, 0), block=128)
+    before = np.full(128, 7, np.float32)
+    [sums] = simt.launch(Machine(), in_turn(products, 0), [before], block=128)
+    assert not sums.any()  # B is 0
 
 
 def test_registers_of_a_in_flight_must_not_be_written():
     with pytest.raises(VmFault) as caught:
-        simt.launch(Machine(), in_turn(4, 3), block=128)
+        simt.launch(Machine(), in_turn(4, 3), [np.zeros(128, np.float32)], block=128)
     assert caught.value.kind == "in flight"

@@ -110,7 +110,7 @@ class InstructionSyntax:
         raise line.error(f"{line.bare:.80}: {reason}")
 
     def _unknown(self, text: SassText, operands: str, line: SourceLine) -> SassError:
-        """The error for a form that the table lacks: it names an undefined register, or the form."""
+        """The error for an unknown form; it names an undefined register, or the form."""
         for name in _NAME.findall(operands):
             if not _MACHINE.fullmatch(name):
                 near = get_close_matches(name, list(self.registers), 1)
