@@ -139,7 +139,7 @@ _W, _X, _ = _layer()
         (lambda: matmul(_X, _W.T, config="tma:64x32x64:1:3"), ConfigError, "with ~"),
         (lambda: matmul(_W, _X.T, config="tma:64x32x64:1:3~"), ConfigError, "no ~"),
         (lambda: matmul(_W, _X.T, config="tma:64x32x512:1:3"), ConfigError, "at most 256"),
-        (lambda: matmul(_W, _X.T, config="64x64x32:2x2:3"), ConfigError, "needs kernel tma"),
+        (lambda: matmul(_W, _X.T, config="64x64x32:2x2:3"), ConfigError, "at least 64 for f16"),
     ],
 )
 def test_errors(call: Any, kind: type[TilewrightError], text: str) -> None:

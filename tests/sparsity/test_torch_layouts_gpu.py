@@ -21,6 +21,7 @@ def semi_structured(dtype: str, rows: int, columns: int, force_cutlass: bool) ->
     name = "CUTLASS" if force_cutlass else "CUSPARSELT"
     own = getattr(torch.sparse, f"SparseSemiStructuredTensor{name}")
     own._PROTOTYPE_WARNING_SHOWN = True
+    own._load_dispatch_table()  # what the first warning does besides
     return own.from_dense(dense), dense
 
 

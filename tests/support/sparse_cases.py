@@ -53,6 +53,16 @@ class SparseProduct(NamedTuple):
         left, right = (x, w) if w.transposed else (w, x)
         return matmul(left, right, config=self.config, **self.options, **options)
 
+    @property
+    def vm(self) -> str:
+        """The virtual machine of a GPU with mma.sp of these types."""
+        return "vm:RTX 4090" if self.type in ("e4m3", "e5m2") else "vm:A100"
+
+    @property
+    def tolerance(self) -> float:
+        """The error relative to the product of the magnitudes: D's rounding, and sums'."""
+        return {"s8": 0.0, "u8": 0.0, "f16": 2**-10, "tf32": 2**-10}.get(self.type, 2**-7)
+
     def reference(self, w: Sparse24, x: Array) -> tuple[Array, Array]:
         """The product in f64, and that of the magnitudes."""
         left, right = (np.asarray(y).astype(np.float64) for y in (w.decompress(), x))
@@ -97,4 +107,18 @@ WIDE = [
     SparseProduct("e4m3", (300, 264, 2064), "tma:128x128x128:2:4", x_type="e5m2"),
     SparseProduct("e4m3", (300, 264, 2064), "tma:128x256x128:2:4d", options=FAST),
     SparseProduct("s8", (300, 264, 2064), "tma:128x256x256:2:2"),
+]
+
+# Of kernel ``multistage``, with the device that each runs on.
+MULTISTAGE = [
+    SparseProduct("f16", (100, 72, 328), "64x32x64:2x1:3"),
+    SparseProduct("f16", (128, 128, 512), "64x64x64:2x2:3p"),
+    SparseProduct("f16", (256, 192, 512), "32x64x128:1x2:4*3"),
+    SparseProduct("f16", (70, 40, 136), "16x32x64:1x2:3", batch=3),
+    SparseProduct("bf16", (130, 140, 200), "32x64x64:1x2:1", major="n"),
+    SparseProduct("tf32", (100, 72, 132), "64x32x32:2x1:3"),
+    SparseProduct("s8", (130, 140, 200), "32x64x256:1x2:2*2", x_type="u8"),
+    SparseProduct("u8", (100, 72, 656), "64x32x128:2x2:2"),
+    SparseProduct("e4m3", (100, 72, 656), "32x64x128:1x2:3"),
+    SparseProduct("e5m2", (70, 40, 512), "64x64x128:1x2:2", x_type="e4m3", options=FAST),
 ]

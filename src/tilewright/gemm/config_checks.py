@@ -78,5 +78,3 @@ def check_epilogue(config: Any, problem: Problem) -> None:
         raise ConfigError(f"{config}: two matrices B need a configuration of kernel tma")
     if problem.scaling is not None:
         raise ConfigError(f"{config}: block scales need kernel tma")
-    if problem.sparse:
-        raise ConfigError(f"{config}: a sparse matrix needs kernel tma")

@@ -83,7 +83,7 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
         by_tma, tile_costs = tma_search_space.candidates(problem, device)
         seconds.append(tma_cost.estimates(problem, by_tma, tile_costs, device))
     if problem.weights is None and (
-        by_tma is None or problem.input.bits == 16
+        by_tma is None or (problem.input.bits == 16 and not problem.sparse)
     ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device)
         if others:
@@ -103,7 +103,7 @@ def _table(key: Traits, device: DeviceSpec) -> tuple[list[AnyConfig], Any]:
     problem, found = problem_with(key), list[AnyConfig]()
     configs = table(problem, device)
     if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
-        configs = [*configs, *multistage.split_candidates(problem.a, device.target)]
+        configs = [*configs, *multistage.split_candidates(problem.a, device.target, problem.sparse)]
     for config in configs:
         try:
             check(problem, config, device)
@@ -162,4 +162,4 @@ def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:
     """The configuration table of ``multistage`` or ``simt`` for this type."""
     if problem.a == simt.TYPE:
         return simt.TABLE
-    return multistage.table(problem.a, device.target)
+    return multistage.table(problem.a, device.target, problem.sparse)

@@ -14,6 +14,7 @@ import numpy as np
 from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
+from ..mma.sparsity import sparsity_pattern
 from ..quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
@@ -42,7 +43,7 @@ PACKED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "u4": (("s4", "u4"), ("s32",)),
     "b1": (("b1",), ("s32",)),
 }
-SPARSE_TYPES = ("f16", "bf16", "tf32", *FP8, "s8", "u8")
+SPARSE_TYPES = ("f16", "bf16", "tf32", *FP8, "s8", "u8", "s4", "u4")
 EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
@@ -83,8 +84,8 @@ class Problem:
     α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
     makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
     have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
-    ``sparse``: ``a`` or ``b`` is 2:4 sparse (tf32: 1:2) along K, and stored without half of its
-    elements, K-major. Raises DtypeError, ProblemError.
+    ``sparse``: ``a`` or ``b`` is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored
+    without half of its elements, K-major. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -253,7 +254,7 @@ class Problem:
         """The least memory traffic: each input read once, each result written once."""
         inputs = (self.m * self.input.bits + self.n * self.b_bits) * self.k
         if self.sparse:  # half of the elements, and metadata of 4 bits for each chunk
-            rows, chunk = self.m if self.sparse == "a" else self.n, 2 if self.a == "tf32" else 4
+            rows, chunk = self.sparse_rows, sparsity_pattern(self.a)[1]
             inputs += rows * self.k * 4 // chunk - rows * self.k * self.input.bits // 2
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
         more = (
@@ -267,6 +268,11 @@ class Problem:
         if self.weights is None:
             return self.input.bits
         return self.weights.unit_bytes * 8 / (UNIT_ROWS * UNIT_K)
+
+    @property
+    def sparse_rows(self) -> int:
+        """Rows of the sparse matrix: M or N."""
+        return self.m if self.sparse == "a" else self.n
 
     def with_sizes(self, m: int, n: int, k: int) -> Problem:
         """The same with other sizes."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..target import DeviceSpec
 from .columns import power_of_two_divisor
+from .cp_async.multistage_config import STAGED_ROWS
 from .cp_async.simt_config import SimtConfig
 from .epilogue.reductions import ReductionRegion, reduction_regions
 from .problem import Problem
@@ -73,7 +74,8 @@ def unit_shape(problem: Problem, config: Any) -> tuple[int, int]:
         return F64_UNIT
     if config.split > 1:
         return SPLIT_UNIT_ROWS, power_of_two_divisor(config.tile[1], SPLIT_UNIT_COLUMNS)
-    columns = power_of_two_divisor(config.warp_tile[1], WARP_ELEMENTS)
+    stored = STAGED_ROWS if problem.sparse == "b" else config.warp_tile[1]  # columns at a time
+    columns = power_of_two_divisor(stored, WARP_ELEMENTS)
     return WARP_ELEMENTS // columns, columns
 
 

@@ -1,6 +1,7 @@
 """Metadata of a whole sparse matrix, in blocks of the order in which wgmma.sp reads it.
 
-A chunk of a row (4 elements, of which 2 are stored; of tf32 2 and 1) has 4 bits of metadata. A
+A chunk of a row (4 elements, of which 2 are stored; of tf32 2 and 1, of 4-bit types 8 and 4, in
+pairs) has 4 bits of metadata. A
 block covers 64 rows by 16 chunks and has 128 words: word t is the metadata register of thread t of
 the warpgroup for all instructions of the block. 8-bit types: one instruction, which reads the words
 of all threads. 16- and 32-bit types: two instructions; selector 0 reads the words of threads 0 and
@@ -26,16 +27,17 @@ BLOCK_ROWS, BLOCK_CHUNKS, BLOCK_WORDS = 64, 16, 128
 BLOCK_BYTES = 4 * BLOCK_WORDS
 BLOCKS_TOGETHER = 4  # the number of blocks along K is a multiple of it
 FILLER = 0b0100  # of chunks beyond the matrix: the first elements, of every type
+PAIRS = (4, 8)  # the pattern of 4-bit types: two pairs of four
 _UNITS = 4  # 16 bits each, of a row of a block
 
 
 def chunk_size(type_: str) -> int:
-    """Elements of a row of dense A with one chunk of metadata: 4, or 2 of tf32."""
+    """Elements of a row of dense A with a chunk of metadata: 4, 2 of tf32, 8 of 4-bit types."""
     return sparsity_pattern(type_)[1]
 
 
 def block_k(type_: str) -> int:
-    """Elements along K of a block: 64, or 32 of tf32."""
+    """Elements along K of a block: 64, 32 of tf32, 128 of 4-bit types."""
     return BLOCK_CHUNKS * chunk_size(type_)
 
 
@@ -54,12 +56,13 @@ def block_grid(type_: str, rows: int, columns: int) -> tuple[int, int]:
 @cache
 def _order(type_: str) -> Array:
     """(thread, half of its word) → index of the 16 bits in the rows of a block."""
+    own = "u8" if dtype(type_).bits < 8 else type_  # a pair is as an element of 8 bits
     instruction = next(
-        row for row in catalogue() if (row.family, row.a, row.n) == ("wgmma.sp", type_, 8)
+        row for row in catalogue() if (row.family, row.a, row.n) == ("wgmma.sp", own, 8)
     )
     fragment = instruction.fragment("metadata")
     row, column = fragment.coordinates()
-    per_unit = 16 // code_bits(sparsity_pattern(type_))
+    per_unit = 16 // code_bits(sparsity_pattern(own))
     selector = np.arange(BLOCK_WORDS) % 4 // (4 // fragment.copies)
     unit = column // per_unit + selector[:, None] * (fragment.columns // per_unit)
     return np.asarray((row * _UNITS + unit)[:, [0, per_unit]])
@@ -96,10 +99,12 @@ def unpack_metadata(type_: str, words: Array, rows: int, columns: int) -> Array:
 
 @cache
 def chunk_table(type_: str) -> tuple[Array, Array]:
-    """By the bits of a chunk's elements that are kept (bit i: element i): its metadata, and whether
-    they are at most as many as are stored.
+    """By the bits of a chunk's elements that are kept (bit i: element i, or pair i of 4-bit
+    types): its metadata, and whether they are at most as many as are stored.
     """
     stored, group = sparsity_pattern(type_)
+    if (stored, group) == PAIRS:
+        stored, group = 2, 4
     kept = np.arange(1 << group)[:, None] >> np.arange(group) & 1 != 0
     chosen = stored_positions(kept, stored)
     if group == 2:
@@ -119,4 +124,6 @@ def positions_table(type_: str) -> tuple[Array, Array]:
         valid = np.isin(codes, (FIRST, SECOND))
         return np.asarray((codes == SECOND).astype(np.int64)[:, None]), valid
     low, high = codes & 3, codes >> 2
+    if sparsity_pattern(type_) == PAIRS:
+        return np.stack([2 * low, 2 * low + 1, 2 * high, 2 * high + 1], -1), low != high
     return np.stack([low, high], -1), low != high

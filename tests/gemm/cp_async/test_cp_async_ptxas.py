@@ -54,6 +54,13 @@ def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
 
 
+@every_row("side", "ab")
+@every_row("arch", ("sm_80", "sm_90"))
+def test_a_sparse_operand_assembles_without_spills(arch: str, side: str) -> None:
+    for config in table("f16", device_spec("A100").target, side)[1:3]:
+        check(Problem(1024, 1024, 1024, sparse=side), config, arch)
+
+
 SINGLE, DOUBLE = whole_and_odd("f32", 4, 8, 4, 8), whole_and_odd("f64", 8, 8, 8, 8)
 
 

@@ -32,19 +32,25 @@ def packed(values: Array, type_: str, pitch: int) -> Array:
 
 
 def product(
-    problem: Problem, config: gemm.AnyConfig, a: Array, b: Array, c: Array, on: ExecutionDevice
-) -> Array:
-    """A Bᵀ (+ C) of values (batch, rows, K), launched with packed rows."""
+    problem: Problem, config: gemm.AnyConfig, a: Array, b: Array, c: Array, on: ExecutionDevice,
+    metadata: Array | None = None,
+) -> Array:  # fmt: skip
+    """A Bᵀ (+ C) of values (batch, rows, K), launched with packed rows. With ``metadata``: A has
+    the stored elements of a sparse matrix.
+    """
     per = problem.per_byte
     align = max(problem.align_a, problem.align_b)
     pitch = -(-problem.k // (per * align)) * align + align
     inputs = [packed(a, problem.a, pitch), packed(b, problem.b, pitch), c, np.full_like(c, 77)]
-    addresses = []
+    if metadata is not None:
+        inputs.append(metadata)
+    addresses: list[int] = []
     for array in inputs:
         rows = np.ascontiguousarray(array).view(np.uint8).reshape(1, -1)
         addresses.append(on.alloc(max(rows.size, 16)))
         on.upload(addresses[-1], rows, rows.size)
-    addresses.append(on.alloc(max(16, gemm.workspace_bytes(problem, config, on.target))))
+    workspace = on.alloc(max(16, gemm.workspace_bytes(problem, config, on.target)))
+    addresses = [*addresses[:4], workspace, 0, 0, 0, *addresses[4:]]
     rows = {"a": problem.m, "b": problem.n}
     strides = {x: MatrixStrides(pitch * per, pitch * per * n) for x, n in rows.items()}
     strides |= {x: MatrixStrides(problem.n, problem.m * problem.n) for x in "cd"}

@@ -117,14 +117,17 @@ class WarpOperations:
         b: Sequence[Any],
         c: Sequence[Any],
         *,
+        metadata: tuple[Any, int] | None = None,
         into: Destination = None,
     ) -> tuple[Reg, ...]:
         """D = A·B + C on fragments. ``instruction`` is an opcode or a row of ``tilewright.mma``.
+        ``metadata``: the register of sparse A's metadata, and the selector.
 
         Returns new registers for D; ``into=c`` accumulates in place if ``c`` are variables.
         """
         opcode = instruction if isinstance(instruction, str) else instruction.opcode
-        d: tuple[Reg, ...] = self._emitter.emit(opcode, tuple(a), tuple(b), tuple(c), into=into)
+        operands = tuple(a), tuple(b), tuple(c), *(metadata or ())
+        d: tuple[Reg, ...] = self._emitter.emit(opcode, *operands, into=into)
         return d
 
     # --- lanes ---

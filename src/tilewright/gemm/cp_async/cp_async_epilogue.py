@@ -19,7 +19,7 @@ from ...mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
 from ..epilogue.output_stores import OutputStores
 from ..problem import Problem
 from ..workspace import unit_shape
-from .multistage_config import PAD, WARP, Config
+from .multistage_config import PAD, STAGED_ROWS, TRANSPOSED_PAD, WARP, Config
 
 VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
 # An access to part of a vector: (byte, bytes, predicate), and the elements, (byte, predicate) each,
@@ -207,7 +207,8 @@ class StagedEpilogue(VectorEpilogue):
         bm, bn, _ = config.tile
         super().__init__(k, problem, problem.m % bm == 0 and problem.n % bn == 0, d, c)
         self.config, self.mma = config, mma
-        self.columns = config.warp_tile[1]
+        self.transposed = problem.sparse == "b"
+        self.columns = STAGED_ROWS if self.transposed else config.warp_tile[1]
 
     def run(
         self,
@@ -226,13 +227,13 @@ class StagedEpilogue(VectorEpilogue):
         self.write(acc, shared, first)
 
     def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
-        """Store them, 16 rows of the warp at a time."""
+        """Store them, 16 rows of the warp at a time; 16 columns of accumulators of Dᵀ."""
         k = self.k
         staged = self._staged(shared)
         partition = TiledMma(self.mma.atom).thr_slice(k.laneid).partition_C(staged)
         vectors = self._vectors()
         self.vector_copy, thread = vectors.atom, vectors.thr_slice(k.laneid)
-        loaded = thread.partition_S(staged)
+        loaded = thread.partition_S(self._by_rows(staged))
         tile = self.config.tile
         identity = make_identity_tensor(tile[:2]).domain_offset(first)
         where = thread.partition_D(self._block(identity))
@@ -247,16 +248,28 @@ class StagedEpilogue(VectorEpilogue):
             k.syncwarp()
             for row, column in product(range(down), range(across)):
                 position = 0, i * down + row, column
+                if self.transposed:
+                    position = 0, row, i * across + column
                 self._store_vector(loaded[None, row, column], where, matrices, position)
 
     def _staged(self, shared: Pointer) -> Tensor:
-        """Shared memory that stages 16 rows of this warp's tile, padded."""
-        pitch = self.columns + PAD
-        warps = self.config.threads // WARP
-        layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
+        """Shared memory that stages 16 rows of this warp's accumulators, padded."""
+        rows, columns, warps = STAGED_ROWS, self.columns, self.config.threads // WARP
+        pitch = columns + PAD
+        layout = Layout((rows, columns, warps), (pitch, 1, rows * pitch))
+        if self.transposed:
+            columns, pitch = self.config.warp_tile[0], rows + TRANSPOSED_PAD
+            layout = Layout((rows, columns, warps), (1, pitch, columns * pitch))
         typed = shared.cast(self.problem.accumulator_type)
         staged: Tensor = make_tensor(typed, layout)[None, None, self.k.warpid]
         return staged
+
+    def _by_rows(self, staged: Tensor) -> Tensor:
+        """What is staged, by rows of D."""
+        if not self.transposed:
+            return staged
+        layout: Any = staged.layout
+        return make_tensor(staged.engine, Layout(layout.shape[::-1], layout.stride[::-1]))
 
     def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
         shape = unit_shape(self.problem, self.config)

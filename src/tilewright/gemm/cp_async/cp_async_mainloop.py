@@ -20,14 +20,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 from ...builder import Builder, Pointer, Reg, Traced
+from ...mma.metadata_blocks import block_grid
 from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..epilogue.output_stores import OutputStores, StridedMatrix
-from ..kernel_launch import KernelArguments, MatrixStrides
+from ..kernel_launch import METADATA_ADDRESS, KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
@@ -62,13 +63,27 @@ class CpAsyncParameters(KernelParameters):
     batch_stride_d: Reg = parameter("u64")
 
 
+@dataclass(frozen=True)
+class SparseCpAsyncParameters(CpAsyncParameters):
+    """With the metadata of a sparse matrix, and its blocks along M (or N) and along K."""
+
+    metadata: Reg = parameter("u64", address=METADATA_ADDRESS)
+    metadata_rows: Reg = parameter("u32")
+    metadata_columns: Reg = parameter("u32")
+
+
+def parameters_class(problem: Problem) -> type[CpAsyncParameters]:
+    """The class of the kernel's parameters, without those of an epilogue."""
+    return SparseCpAsyncParameters if problem.sparse else CpAsyncParameters
+
+
 def kernel_arguments(
     problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
     offset = regions_offset(problem, config, device)
     values = reduction_values(regions(problem, config), offset)
-    return packed(CpAsyncParameters, problem, strides, values)
+    return packed(parameters_class(problem), problem, strides, values)
 
 
 def packed(
@@ -81,6 +96,9 @@ def packed(
     values = {"m": problem.m, "n": problem.n, "k": problem.k}
     values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
     values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
+    if problem.sparse:
+        grid = block_grid(problem.a, problem.sparse_rows, problem.k)
+        values |= dict(zip(("metadata_rows", "metadata_columns"), grid, strict=True))
     bound = problem.epilogue
     with_epilogue = parameters_with(parameters, bound, problem.scalar_type)
     operands = operand_values(bound, strides) | dict(reductions or {})
@@ -113,6 +131,8 @@ def traced(
             index, (a, b, c, d) = body.matrices((p.a, p.b, p.c, p.d), strides)
             depth = k.select(alpha == 0.0, 0, p.k)
             body.inputs((a, p.lda), (b, p.ldb), depth, index)
+            if isinstance(p, SparseCpAsyncParameters):
+                body.add_metadata(p.metadata, (p.metadata_rows, p.metadata_columns))
             d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
             if problem.epilogue:
@@ -126,7 +146,7 @@ def traced(
             body.run(d_matrix, c_matrix, (alpha, beta))
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
-    parameters = parameters_with(CpAsyncParameters, problem.epilogue, problem.scalar_type)
+    parameters = parameters_with(parameters_class(problem), problem.epilogue, problem.scalar_type)
     return parameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
@@ -141,6 +161,15 @@ def exhaust(steps: Iterator[None]) -> None:
     """Emit the rest of an interleaved sequence."""
     for _ in steps:
         pass
+
+
+class CopiedTile(Protocol):
+    """What is copied to a stage: ``count`` chunks."""
+
+    count: int
+
+    def copy(self, first_k: Any, stage: Any, enabled: Any) -> Iterator[None]:
+        """As ``OperandTile.copy``."""
 
 
 class CpAsyncMainloop(ABC):
@@ -162,16 +191,24 @@ class CpAsyncMainloop(ABC):
         parts: tuple[CpAsyncOperand, ...],
         shared: Pointer,
         limits: tuple[Reg, Reg],
+        more_bytes: int = 0,
     ) -> None:
+        """``more_bytes`` of a stage, behind its operands."""
         self.k, self.problem, self.config = k, problem, config
         self.parts, self.shared = parts, shared
         self.limits = limits  # M and N
-        self.stage_bytes = sum(p.bytes for p in parts)
+        self.stage_bytes = sum(p.bytes for p in parts) + more_bytes
         self.ring_bytes = self.stage_bytes * config.stages
 
     @abstractmethod
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tiles of D, from C too if there is one."""
+
+    def add_metadata(self, address: Reg, grid: tuple[Reg, Reg]) -> None:
+        """Set up the metadata of a sparse operand: their address, and their blocks along M (or N)
+        and along K.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def partition(self) -> None:
@@ -233,7 +270,7 @@ class CpAsyncMainloop(ABC):
             self.tiles.append(OperandTile(k, operand, source, leading, limit, depth, corner, at))
             offset += operand.bytes
         self.partition()
-        self.chunks = sum(tile.count for tile in self.tiles)
+        self.copied: list[CopiedTile] = list(self.tiles)
         self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
 
     def counts(self) -> tuple[Any, Any]:
@@ -293,7 +330,8 @@ class CpAsyncMainloop(ABC):
         """What is interleaved with the products of a part, of ``parts``: the loads of the next
         part's fragments, and a share of the copies.
         """
-        share = self.chunks * (part + 1) // parts - self.chunks * part // parts
+        chunks = sum(tile.count for tile in self.copied)
+        share = chunks * (part + 1) // parts - chunks * part // parts
         return chain(self._loads(part + 1), islice(copies, share))
 
     def _last_part(self, part: int) -> None:
@@ -333,7 +371,7 @@ class CpAsyncMainloop(ABC):
     def _copies(self, enabled: Any) -> Iterator[None]:
         """The copies of the next k-tile, if there is one; a chunk for each ``next``."""
         stage = self.k.mov(self.write)
-        return chain(*(tile.copy(self.first_k, stage, enabled) for tile in self.tiles))
+        return chain(*(tile.copy(self.first_k, stage, enabled) for tile in self.copied))
 
     def _commit(self) -> None:
         """Commit the copies of a k-tile, which may be none, and advance to the next k-tile."""

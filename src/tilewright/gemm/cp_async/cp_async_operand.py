@@ -57,11 +57,13 @@ BATCH = 16  # copies of a thread that are unrolled; more are in a loop
 
 @dataclass(frozen=True, slots=True)
 class CpAsyncOperand:
-    """One operand of a stage.
+    """One operand of a stage, A or B (``name``) of the matrix instruction.
 
     ``contiguous``: ``k`` or ``mn``. ``align``: bytes of its copies. ``full_k``, ``full_mn``: the
     problem is a multiple of the tile in this dimension, so no bounds are checked. ``threads`` of
-    the CTA share the copies.
+    the CTA share the copies. ``stored``: 2 of a sparse operand, which has half of its elements
+    along K; ``depth`` counts those. ``steps``: fragments along K of an instruction, 2 of the dense
+    operand of a sparse instruction.
     """
 
     name: str
@@ -73,6 +75,8 @@ class CpAsyncOperand:
     full_k: bool
     full_mn: bool
     threads: int
+    stored: int = 1
+    steps: int = 1
 
     @property
     def size(self) -> int:
@@ -165,15 +169,20 @@ class OperandTile:
         corner: tuple[Any, Any],
         shared: Pointer,
     ) -> None:
-        self.k, self.operand, self.depth = k, operand, depth
+        self.k, self.operand = k, operand
+        self.depth = self._in_stored(depth)
         self.tile = make_tensor(shared.cast(operand.type), operand.layout)
         strides = (leading, 1) if operand.major else (1, leading)
         self.matrix = Layout((operand.extent, operand.depth), strides)
         self.onward = self.matrix((0, operand.depth))
-        first_row, self.first_k = corner
+        first_row, self.first_k = corner[0], self._in_stored(corner[1])
         self.rows_left = None if operand.full_mn else rows.view("s32") - first_row.view("s32")
         self._partition(source)
         self.cursor = k.var(self._start(first_row))
+
+    def _in_stored(self, k: Any) -> Any:
+        """A coordinate along K, in stored elements."""
+        return k if self.operand.stored == 1 else k // self.operand.stored
 
     # --- from global to shared memory ---
 
@@ -216,7 +225,7 @@ class OperandTile:
         source = Tensor(self.cursor.add_bytes(0), self.source.layout)
         depth_left = None
         if not self.operand.full_k:
-            depth_left = self.depth.view("s32") - first_k.view("s32")
+            depth_left = self.depth.view("s32") - self._in_stored(first_k).view("s32")
         enabled = enabled if self.copies_here is True else enabled & self.copies_here
         if self.looped:
             self._copy_in_loop(source, stage, enabled, depth_left)
@@ -299,10 +308,18 @@ class OperandTile:
         steps, blocks = range(operand.depth // part), range(rows.size(0) // self.row.size())
         self.addresses = [[rows.at(((0, i), 0, step)) for i in blocks] for step in steps]
         shape = mma.partition_shape_A if first else mma.partition_shape_B
-        loaded = k.make_rmem_tensor(shape((operand.extent, 2 * part)), operand.type)
+        each = operand.steps
+        loaded = k.make_rmem_tensor(shape((operand.extent, 2 * each * part)), operand.type)
         self.loads, self.loaded = load.atom, thread.retile(loaded)
         self.fragments = [
-            [fragment_registers(loaded[None, i, half]) for i in range(loaded.size(1))]
+            [
+                [
+                    r
+                    for j in range(each)
+                    for r in fragment_registers(loaded[None, i, half * each + j])
+                ]
+                for i in range(loaded.size(1))
+            ]
             for half in range(2)
         ]
 
@@ -310,7 +327,9 @@ class OperandTile:
         """Load the fragments of part ``step`` of K from the stage at byte ``stage``; a load for
         each ``next``. Every other part has the same registers.
         """
-        for i, pointer in enumerate(self.addresses[step]):
-            into = self.loaded[(None, i), 0, step % 2]
-            self.k.copy(self.loads, Tensor(pointer.add_bytes(stage), self.row), into)
-            yield
+        each = self.operand.steps
+        for j in range(each):
+            for i, pointer in enumerate(self.addresses[step * each + j]):
+                into = self.loaded[(None, i), 0, step % 2 * each + j]
+                self.k.copy(self.loads, Tensor(pointer.add_bytes(stage), self.row), into)
+                yield

@@ -14,23 +14,37 @@ from itertools import product
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
-from ...layout import Layout
+from ...layout import Layout, idx2crd
 from ...mma import TiledMma, instruction, make_tiled_mma
 from ...mma.instruction import MmaInstruction
 from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from ..kernel_scalars import global_pointer
 from ..parameter_declaration import parameter
 from ..problem import PROMOTION_K, Problem
 from . import cp_async_mainloop
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, PartialEpilogue, StagedEpilogue
-from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, traced
+from .cp_async_mainloop import (
+    CpAsyncMainloop,
+    CpAsyncParameters,
+    SparseCpAsyncParameters,
+    traced,
+)
 from .cp_async_operand import WIDE, CpAsyncOperand
-from .multistage_config import Config, in_bytes, opcode
+from .metadata_tile import MetadataTile
+from .multistage_config import Config, in_bytes, instruction_shape, opcode
 
 
 @dataclass(frozen=True)
 class SplitKGemmParameters(CpAsyncParameters):
     """With split-K the result is written to the workspace."""
+
+    d: Reg = parameter("u64", address="w")
+
+
+@dataclass(frozen=True)
+class SplitKSparseParameters(SparseCpAsyncParameters):
+    """The same, with the metadata of a sparse matrix."""
 
     d: Reg = parameter("u64", address="w")
 
@@ -47,7 +61,8 @@ def kernel_arguments(
     }
     if config.split == 1:
         return cp_async_mainloop.kernel_arguments(problem, config, {**strides, **inputs}, device)
-    return cp_async_mainloop.packed(SplitKGemmParameters, _partial_problem(problem), inputs)
+    parameters = SplitKSparseParameters if problem.sparse else SplitKGemmParameters
+    return cp_async_mainloop.packed(parameters, _partial_problem(problem), inputs)
 
 
 def problem_class(problem: Problem, config: Config) -> Problem:
@@ -66,15 +81,20 @@ def _partial_problem(problem: Problem) -> Problem:
 
 
 def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncOperand]:
-    """The operands of a stage: tiles of A and B."""
+    """The operands of a stage: tiles of A and B. A sparse one is A of the instruction."""
     bm, bn, bk = config.tile
-    full_k, threads = problem.k % bk == 0, config.threads
+    full_k, threads, sparse = problem.k % bk == 0, config.threads, problem.sparse
 
     def operand(
         name: str, type_: str, size: int, tile: int, major: str, align: int
     ) -> CpAsyncOperand:
         contiguous, full = "k" if major == "k" else "mn", size % tile == 0
-        return CpAsyncOperand(name, type_, tile, bk, contiguous, align, full_k, full, threads)
+        role, stored, steps = name, 1, 1
+        if sparse:
+            role, stored, steps = ("a", 2, 1) if name == sparse else ("b", 1, 2)
+        return CpAsyncOperand(
+            role, type_, tile, bk // stored, contiguous, align, full_k, full, threads, stored, steps
+        )
 
     return (
         operand("a", problem.a, problem.m, bm, problem.a_major, problem.align_a),
@@ -83,10 +103,20 @@ def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncO
 
 
 def tiled_mma(problem: Problem, config: Config) -> TiledMma:
-    """The instruction tiled over the warps, each with one block of the CTA's tile."""
-    given = zip(config.mma_shape(problem.a), config.warps, config.warp_tile, strict=False)
-    blocks = tuple(Layout((m, warps, wm // m), (1, wm, m)) for m, warps, wm in given)
-    return make_tiled_mma(opcode(problem, config), config.warps, blocks)
+    """The instruction tiled over the warps, each with one block of the CTA's tile. Of a sparse
+    operand: the dense instruction of half the K, whose fragments of A and D are the same, and which
+    has half of the fragment of B. The M of the instruction is N of a problem with a sparse B.
+    """
+    warps, warp_tile, atoms = config.warps, config.warp_tile, Layout(config.warps)
+    if problem.sparse == "b":
+        warps, warp_tile = warps[::-1], warp_tile[::-1]
+        atoms = Layout(warps, (config.warps[0], 1))
+    given = zip(config.mma_shape(problem.a), warps, warp_tile, strict=False)
+    blocks = tuple(Layout((m, count, wm // m), (1, wm, m)) for m, count, wm in given)
+    dense = replace(problem, sparse="")
+    if problem.sparse == "b":
+        dense = replace(dense, a=problem.b, b=problem.a)
+    return make_tiled_mma(opcode(dense, config), atoms, blocks)
 
 
 def build(problem: Problem, config: Config) -> Traced:
@@ -106,7 +136,7 @@ def _build(problem: Problem, config: Config) -> Traced:
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of D and each part of split-K, or for each resident one."""
     tiles = config.tiles(problem)
-    resident = device.sms * config.resident(problem.input.bits, device.limits)
+    resident = config.resident(problem.input.bits, device.limits, problem.sparse) * device.sms
     count = min(tiles, resident) if config.is_persistent(problem) else tiles
     return LaunchShape((count, config.split, 1), (config.threads, 1, 1))
 
@@ -125,10 +155,13 @@ class MultistageKernel(CpAsyncMainloop):
         limits: tuple[Reg, Reg],
     ) -> None:
         self.instruction = row
-        shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
-        super().__init__(k, problem, config, operands(problem, config), shared, limits)
-        self.mma, self.part = tiled_mma(problem, config), config.mma_shape(problem.a)[2]
+        bits, sparse = problem.input.bits, problem.sparse
+        shared = k.dynamic_shared(config.shared_bytes(bits, sparse), 1024)
+        more = config.metadata_bytes(bits, sparse) if sparse else 0
+        super().__init__(k, problem, config, operands(problem, config), shared, limits, more)
+        self.mma, self.part = tiled_mma(problem, config), instruction_shape(problem, config)[2]
         self.split = config.split
+        self.metadata: MetadataTile | None = None
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or if persistent tile after tile; then the copies of the next
@@ -157,6 +190,8 @@ class MultistageKernel(CpAsyncMainloop):
                 variable.set(value)
             for tile, row in zip(self.tiles, first, strict=True):
                 tile.move_to(row)
+            if self.metadata:
+                self.metadata.move_to(first[self.metadata.side])
             self.prologue(index < count)
             self._run_epilogue(epilogue, staged, done, scale)
 
@@ -174,12 +209,24 @@ class MultistageKernel(CpAsyncMainloop):
     def partition(self) -> None:
         for tile in self.tiles:
             tile.partition(self.mma)
-        self.a, self.b = (tile.fragments for tile in self.tiles)
+        self.by_role = sorted(self.tiles, key=lambda tile: tile.operand.name)
+        self.a, self.b = (tile.fragments for tile in self.by_role)
+
+    def add_metadata(self, address: Reg, grid: tuple[Reg, Reg]) -> None:
+        source = global_pointer(self.k, address)
+        shared = self.shared + sum(operand.bytes for operand in self.parts)
+        metadata = MetadataTile(
+            self.k, self.problem, self.config, source, grid, self.batch(), shared
+        )
+        metadata.move_to(self.first[metadata.side])
+        metadata.partition(idx2crd(self.k.warpid, self.config.warps)[metadata.side])
+        self.metadata = metadata
+        self.copied.append(metadata)
 
     def clear(self) -> None:
-        self.acc = self.k.make_rmem_tensor(
-            self.mma.partition_shape_C(self.config.tile[:2]), self.problem.accumulator_type
-        )
+        tile = self.config.tile[:2]
+        shape = self.mma.partition_shape_C(tile[::-1] if self.problem.sparse == "b" else tile)
+        self.acc = self.k.make_rmem_tensor(shape, self.problem.accumulator_type)
         self.k.clear(self.acc)
         rows, columns = range(self.acc.size(1)), range(self.acc.size(2))
         self.accumulators = [
@@ -187,8 +234,10 @@ class MultistageKernel(CpAsyncMainloop):
         ]
 
     def loads(self, part: int, stage: Any) -> Iterator[None]:
-        a, b = (tile.load(part, stage) for tile in self.tiles)
+        a, b = (tile.load(part, stage) for tile in self.by_role)
         yield next(b)
+        if self.metadata:
+            yield from self.metadata.load(part, stage)
         yield from a
         yield from b
 
@@ -201,7 +250,8 @@ class MultistageKernel(CpAsyncMainloop):
 
     def _mma(self, part: int, row: int, column: int, c: Any, d: Any) -> None:
         a, b = self.a[part % 2][row], self.b[part % 2][column]
-        self.k.mma(self.instruction, a, b, c, into=d)
+        metadata = self.metadata.operand(part, row) if self.metadata else None
+        self.k.mma(self.instruction, a, b, c, metadata=metadata, into=d)
 
 
 class PromotedMultistageKernel(MultistageKernel):

@@ -14,6 +14,7 @@ from typing import Any
 from ...dtypes import dtype
 from ...errors import ConfigError, TargetError
 from ...mma import instruction
+from ...mma.metadata_blocks import BLOCKS_TOGETHER, block_k
 from ...target import DeviceSpec, Limits, Target
 from ..config_checks import (
     MAX_SPLIT,
@@ -51,6 +52,7 @@ LDMATRIX_BYTES = 32  # of K, of which ldmatrix.x4 loads 16 rows of A or B
 SPLITS = (2, 4, 8, 16)  # candidates
 STAGED_ROWS = 16  # rows of a warp's accumulators that the epilogue stages at a time
 PAD = 8  # elements of padding of such a row, against bank conflicts
+TRANSPOSED_PAD = 4  # the same where the epilogue stages Dᵀ, of a sparse B
 
 _NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")
 
@@ -123,21 +125,35 @@ class Config:
     def warp_tile(self) -> tuple[int, int]:
         return self.tile[0] // self.warps[0], self.tile[1] // self.warps[1]
 
-    def stage_bytes(self, bits: int) -> int:
-        """Bytes of a stage: a k-tile of A and of B, elements of ``bits``."""
+    def stage_bytes(self, bits: int, sparse: str = "") -> int:
+        """Bytes of a stage: a k-tile of A and of B, elements of ``bits``; of the ``sparse`` one
+        half, and metadata.
+        """
         bm, bn, bk = self.tile
-        return (bm + bn) * bk * bits // 8
+        dense = (bm + bn) * bk * bits // 8
+        if not sparse:
+            return dense
+        rows = bm if sparse == "a" else bn
+        return dense - rows * bk * bits // 16 + self.metadata_bytes(bits, sparse)
 
-    def epilogue_bytes(self, bits: int) -> int:
-        """Bytes of shared memory in which the epilogue stages 16 rows of each warp; f64 is stored
-        from registers.
+    def metadata_bytes(self, bits: int, sparse: str) -> int:
+        """Bytes of a stage's metadata: 4 bits for each chunk of 4 elements (f32: 2, 4-bit: 8)."""
+        rows, chunk = self.tile["ab".index(sparse)], {32: 2, 4: 8}.get(bits, 4)
+        return rows * self.tile[2] // chunk // 2
+
+    def epilogue_bytes(self, bits: int, sparse: str = "") -> int:
+        """Bytes of shared memory in which the epilogue stages 16 rows of each warp, or 16 columns
+        of a sparse B; f64 is stored from registers.
         """
         wm, wn = self.warps
+        if sparse == "b":
+            return wm * wn * self.warp_tile[0] * (STAGED_ROWS + TRANSPOSED_PAD) * 4
         return wm * wn * STAGED_ROWS * (self.warp_tile[1] + PAD) * 4 if bits < 64 else 0
 
-    def shared_bytes(self, bits: int) -> int:
+    def shared_bytes(self, bits: int, sparse: str = "") -> int:
         """Bytes of the ring and the epilogue; they share memory unless the kernel is persistent."""
-        ring, staged = self.stages * self.stage_bytes(bits), self.epilogue_bytes(bits)
+        ring = self.stages * self.stage_bytes(bits, sparse)
+        staged = self.epilogue_bytes(bits, sparse)
         return ring + staged if self.persistent else max(ring, staged)
 
     def tiles(self, problem: Problem) -> int:
@@ -169,9 +185,9 @@ class Config:
         rest = problem.m % self.tile[0] or problem.n % self.tile[1]
         return self.persistent and not rest and not problem.batched
 
-    def resident(self, bits: int, limits: Limits) -> int:
+    def resident(self, bits: int, limits: Limits, sparse: str = "") -> int:
         """Resident CTAs per SM: ``ctas``, or fewer where shared memory limits them."""
-        room = limits.shared_per_sm // (self.shared_bytes(bits) + limits.shared_reserved)
+        room = limits.shared_per_sm // (self.shared_bytes(bits, sparse) + limits.shared_reserved)
         return max(1, min(self.ctas, room))
 
 
@@ -220,8 +236,14 @@ FP8_TABLE: tuple[Config, ...] = (
 
 
 @lru_cache(maxsize=64)
-def table(type_: str, target: Target) -> tuple[Config, ...]:
-    """The configurations for an A of this type, with the instructions of the target."""
+def table(type_: str, target: Target, sparse: str = "") -> tuple[Config, ...]:
+    """The configurations for an A of this type, with the instructions of the target. K-tiles of a
+    ``sparse`` operand have two of its instructions at least; persistent kernels would spill.
+    """
+    if sparse:
+        least = 4 * MMA_SHAPES[type_][-1][2]
+        given = (config for config in table(type_, target) if not config.persistent)
+        return tuple(dict.fromkeys(_with_k(config, least) for config in given))
     if type_ == "f64":
         older = tuple(replace(config, mma=(8, 8, 4)) for config in F64_TABLE)
         return F64_TABLE if target.runs("sm_90") else older
@@ -231,9 +253,9 @@ def table(type_: str, target: Target) -> tuple[Config, ...]:
 
 
 @lru_cache(maxsize=64)
-def split_candidates(type_: str, target: Target) -> tuple[Config, ...]:
+def split_candidates(type_: str, target: Target, sparse: str = "") -> tuple[Config, ...]:
     """The configurations of the table with split-K."""
-    configs = [config for config in table(type_, target) if not config.persistent]
+    configs = [config for config in table(type_, target, sparse) if not config.persistent]
     return tuple(replace(config, split=split) for config in configs for split in SPLITS)
 
 
@@ -243,16 +265,21 @@ def _with_bits(config: Config, bits: int) -> Config:
     return replace(config, tile=(bm, bn, bk * 16 // bits))
 
 
+def _with_k(config: Config, least: int) -> Config:
+    bm, bn, bk = config.tile
+    return replace(config, tile=(bm, bn, max(bk, least)))
+
+
 @lru_cache(maxsize=256)
 def relayout_problem(problem: Problem) -> Problem:
     """The problem after relayout. ldmatrix transposes 16-bit elements only, so operands of other
-    types must be K-major (f64 is loaded without it); those of 8 bits begin at multiples of
-    4 bytes, the least that cp.async copies.
+    types must be K-major (f64 is loaded without it), as a sparse operand is; those of 8 bits begin
+    at multiples of 4 bytes, the least that cp.async copies.
     """
-    if problem.input.bits in (16, 64):
-        return problem
     changes: dict[str, Any] = {}
     for name in "ab":
+        if problem.input.bits in (16, 64) and problem.sparse != name:
+            continue
         if getattr(problem, f"{name}_major") != "k" or getattr(problem, f"align_{name}") < MIN_COPY:
             changes |= {f"{name}_major": "k", f"align_{name}": 16}
     return replace(problem, **changes)
@@ -272,13 +299,14 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
         raise TargetError(f"multistage supports {', '.join(MMA_SHAPES)}, not {problem.a}")
     if problem != relayout_problem(problem):
         raise ConfigError(
-            f"{config}: operands of {problem.a} must be K-major and aligned to {MIN_COPY} bytes",
+            f"{config}: {'sparse ' if problem.sparse else ''}operands of {problem.a} must be "
+            f"K-major and aligned to {MIN_COPY} bytes",
             hint="relayout_problem gives the problem after relayout",
         )
     _check_shape(problem, config, device)
     if config.split > 1 and problem.is_f64:
         raise ConfigError(f"{config}: split-K is not supported for f64")
-    check_shared_memory(config, config.shared_bytes(problem.input.bits), device)
+    check_shared_memory(config, config.shared_bytes(problem.input.bits, problem.sparse), device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
     need = accumulator_registers(problem, config)
@@ -295,11 +323,13 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
     if shape not in shapes:
         known = ", ".join(map(mma_name, shapes))
         raise ConfigError(f"{config}: the mma shape for {problem.a} must be one of {known}")
-    if config.tile[2] < 2 * shape[2]:
+    m, n, part = instruction_shape(problem, config)
+    if config.tile[2] < 2 * part:
         raise ConfigError(
-            f"{config}: tile K must be at least {2 * shape[2]} for {problem.a}, two instructions "
-            f"of {mma_name(shape)}, got {config.tile[2]}"
+            f"{config}: tile K must be at least {2 * part} for {problem.a}, two instructions "
+            f"of {mma_name((m, n, part))}, got {config.tile[2]}"
         )
+    _check_sparse(problem, config)
     if not problem.is_f64 and shape[2] * problem.input.bits < 8 * LDMATRIX_BYTES:
         if min(config.warp_tile) < 32:
             raise ConfigError(
@@ -320,11 +350,33 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
         )
 
 
+def _check_sparse(problem: Problem, config: Config) -> None:
+    if not problem.sparse:
+        return
+    if config.mma not in (None, MMA_SHAPES[problem.a][-1]):
+        raise ConfigError(f"{config}: a sparse matrix needs the widest instruction")
+    most = BLOCKS_TOGETHER * block_k(problem.a)
+    if config.tile[2] > most:
+        raise ConfigError(
+            f"{config}: tile K of sparse {problem.a} must be at most {most}, got {config.tile[2]}"
+        )
+
+
 def opcode(problem: Problem, config: Config) -> str:
     """The matrix instruction."""
-    types = f"{problem.accumulator_type}.{problem.a}.{problem.b}.{problem.accumulator_type}"
+    left, right = (problem.b, problem.a) if problem.sparse == "b" else (problem.a, problem.b)
+    types = f"{problem.accumulator_type}.{left}.{right}.{problem.accumulator_type}"
     operation = ".and.popc" if problem.a == "b1" else ""
-    return f"mma.sync.aligned.{mma_name(config.mma_shape(problem.a))}.row.col.{types}{operation}"
+    name = "mma.sp.sync" if problem.sparse else "mma.sync"
+    return (
+        f"{name}.aligned.{mma_name(instruction_shape(problem, config))}.row.col.{types}{operation}"
+    )
+
+
+def instruction_shape(problem: Problem, config: Config) -> MmaShape:
+    """The shape of the matrix instruction; that of a sparse operand has twice the K."""
+    m, n, k = config.mma_shape(problem.a)
+    return m, n, k * (2 if problem.sparse else 1)
 
 
 def in_bytes(problem: Problem, config: Config) -> tuple[Problem, Config]:

@@ -53,7 +53,7 @@ def multistage_costs(
     reads = F64_SHARED_READ if problem.is_f64 else SHARED_READ
     return MultistageCosts(
         (bm, bn, bk),
-        np.array([c.resident(problem.input.bits, device.limits) for c in configs]),
+        np.array([c.resident(problem.input.bits, device.limits, problem.sparse) for c in configs]),
         np.array([c.threads for c in configs]),
         np.array([c.split for c in configs]),
         1 + reads * (1 / wm + 1 / wn),
@@ -79,7 +79,7 @@ def terms(problem: Problem, costs: MultistageCosts, device: DeviceSpec) -> dict[
     k_tiles = waves * -(-blocks // costs.split)
     busy = np.minimum(1.0, costs.threads * resident.astype(np.int64) / FULL_THREADS)
     factor = 1.0 if double else UNALIGNED[min(relaid.align_a, relaid.align_b)]
-    peak = RATE * RELATIVE_RATE.get(problem.input.bits, 1.0)
+    peak = RATE * RELATIVE_RATE.get(problem.input.bits, 1.0) * (2 if problem.sparse else 1)
     if double:
         peak = f64_per_cycle(device) / 2 * CLOCK
     tile_rate = busy / costs.shared_reads * peak

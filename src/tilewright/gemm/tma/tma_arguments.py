@@ -178,8 +178,7 @@ def _metadata_values(problem: Problem) -> dict[str, object]:
     """The number of blocks of metadata of a sparse matrix."""
     if not problem.sparse:
         return {}
-    rows = problem.m if problem.sparse == "a" else problem.n
-    down, across = block_grid(problem.a, rows, problem.k)
+    down, across = block_grid(problem.a, problem.sparse_rows, problem.k)
     return {"metadata_rows": down, "metadata_columns": across}
 
 

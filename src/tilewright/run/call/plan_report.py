@@ -11,7 +11,7 @@ from typing import Protocol
 from ... import cuda, gemm
 from ...builder import Traced
 from ...gemm.cost_model import terms
-from ...gemm.cp_async.multistage_config import mma_name
+from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...target import Target
@@ -113,8 +113,9 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
         return (*_warpgroups(config, plan.problem), *_epilogue_load(plan))
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
-        shape = mma_name(config.mma_shape(plan.problem.a))
-        lines = [f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma {shape}"]
+        name = "mma.sp" if plan.problem.sparse else "mma"
+        shape = mma_name(instruction_shape(plan.problem, config))
+        lines = [f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), {name} {shape}"]
         if config.split > 1:
             lines.append(_split_line("each tile", config.split))
         return tuple(lines)
