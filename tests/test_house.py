@@ -34,7 +34,7 @@ LAYERS = {
     "quantization": 5,
     "gemm": 6, "sparsity": 6,
     "run": 7, "view": 7, "cudart": 7,
-    "torch": 8, "jax": 8, "cli": 8,
+    "kernels": 8, "torch": 8, "jax": 8, "cli": 8,
     "__init__": 9, "__main__": 9,
 }  # fmt: skip
 VM_LAYERS = {

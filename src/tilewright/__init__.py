@@ -9,6 +9,7 @@
     tilewright.quantize(x, …)    8-bit elements with scales; quantize_weight: packed weights
     tilewright.compress_24(w)    a 2:4 sparse matrix: half of the elements, and metadata
     @tilewright.kernel           a kernel of your own, traced to PTX
+    tilewright.kernels           softmax, rms_norm, layer_norm, … written with the builder
     tilewright.load(file)        kernels that ``tilewright build`` serialized
 
 Every name is imported when it is first read, so ``import tilewright`` takes a few milliseconds and
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from . import dtypes as dtypes
     from . import errors as errors
     from . import gemm as gemm
+    from . import kernels as kernels
     from . import layout as layout
     from . import mma as mma
     from . import ptx as ptx
@@ -120,13 +122,17 @@ __all__ = [
     "dsilu", "dsoftplus", "dswiglu", "dtanh",
     "Scaled", "Packed", "quantize", "quantize_weight", "Sparse24", "compress_24",
     "Layout", "Swizzle", "TilewrightError",
-    "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "quantization", "run",
-    "sparsity", "target", "view", "vm",
+    "builder", "cuda", "dtypes", "errors", "gemm", "kernels", "layout", "mma", "ptx",
+    "quantization", "run", "sparsity", "target", "view", "vm",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 lazy_imports.provide("arrays", lambda: importlib.import_module(".run.arrays.array_view", __name__))
+lazy_imports.provide(
+    "functions_of_registers",
+    lambda: importlib.import_module(".gemm.epilogue.functions.functions_of_registers", __name__),
+)
 lazy_imports.provide("matmul", lambda: importlib.import_module(".run", __name__).matmul)
 notebook_display.register_loader(lambda: importlib.import_module(".view", __name__))

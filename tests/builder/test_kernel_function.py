@@ -24,7 +24,10 @@ def scale(k, n: u32, a: "f32", x: ptr(f32, align=16), m: by_value(128, 64), *, b
 
 
 def test_annotations_make_parameters() -> None:
-    assert repr(scale) == "kernel scale(n: u32, a: f32, x: ptr f32 align 16, m: bytes 128 align 64)"
+    assert (
+        repr(scale)
+        == "kernel scale(n: u32, a: f32, x: ptr f32 align 16, m: bytes 128 align 64, *, by=2)"
+    )
     text = scale.trace().ptx
     for line in (
         ".param .u32 param_n",

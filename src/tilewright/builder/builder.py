@@ -13,6 +13,9 @@ from ..dtypes import DType
 from ..errors import UnknownName
 from .emitter import Emitter
 from .forward import forward
+from .functions.atomic_operations import AtomicOperations
+from .functions.elementary_functions import ElementaryFunctions
+from .functions.thread_reductions import ThreadReductions
 from .launch_bounds import LaunchBounds
 from .opcode_namespace import Opcode
 from .operations.arithmetic import ArithmeticOperations
@@ -33,6 +36,7 @@ from .operations.warp_operations import WarpOperations
 from .operations.wgmma_operations import WgmmaOperations
 from .source_location import current_location
 from .suggestions import suggest
+from .tensors.memory_vectors import MemoryVectors
 from .tensors.tensor_copy import TensorCopies
 from .tensors.tensor_elements import TensorElements
 from .tensors.tensor_operations import TensorOperations
@@ -61,11 +65,20 @@ class Builder:
         self._add(FloatUnpacking(emitter))
         self.memory = self._add(KernelMemory(emitter, variables))
         self.control = self._add(ControlFlow(emitter, variables, arithmetic))
-        self.special_registers = self._add(SpecialRegisters(emitter, arithmetic, self.bounds))
+        special = self._add(SpecialRegisters(emitter, arithmetic, self.bounds))
+        self.special_registers = special
         self.printing = self._add(KernelPrinting(emitter, conversions, self.control))
         warp = self._add(WarpOperations(emitter, arithmetic, conversions))
+        self._add(ElementaryFunctions(emitter))
+        self._add(AtomicOperations())
+        self._add(
+            ThreadReductions(
+                arithmetic, bitwise, warp, self.memory, self.control, special, self.bounds
+            )
+        )
         wgmma = self._add_hopper()
         elements = self._add(TensorElements(emitter, variables, conversions))
+        self._add(MemoryVectors(emitter, conversions, elements))
         copies = self._add(TensorCopies(emitter, self.memory, warp, elements))
         self._add(TensorOperations(emitter, arithmetic, warp, elements, copies, wgmma))
         self.ptx = Opcode(emitter)
@@ -168,6 +181,21 @@ class Builder:
     compare = forward(ArithmeticOperations.compare)
     select = forward(ArithmeticOperations.select)
 
+    # --- Elementary functions ---
+    exp = forward(ElementaryFunctions.exp)
+    exp2 = forward(ElementaryFunctions.exp2)
+    log = forward(ElementaryFunctions.log)
+    log2 = forward(ElementaryFunctions.log2)
+    tanh = forward(ElementaryFunctions.tanh)
+    erf = forward(ElementaryFunctions.erf)
+    sigmoid = forward(ElementaryFunctions.sigmoid)
+    sqrt = forward(ElementaryFunctions.sqrt)
+    rsqrt = forward(ElementaryFunctions.rsqrt)
+    rcp = forward(ElementaryFunctions.rcp)
+    sin = forward(ElementaryFunctions.sin)
+    cos = forward(ElementaryFunctions.cos)
+    elementwise = forward(ElementaryFunctions.elementwise)
+
     # --- Bitwise operations ---
     and_ = forward(BitwiseOperations.and_)
     or_ = forward(BitwiseOperations.or_)
@@ -191,6 +219,23 @@ class Builder:
     pointer = forward(KernelMemory.pointer)
     symbol_address = forward(KernelMemory.symbol_address)
     address_add = forward(KernelMemory.address_add)
+
+    load_vector = forward(MemoryVectors.load_vector)
+    store_vector = forward(MemoryVectors.store_vector)
+
+    # --- Atomic operations ---
+    atomic_add = forward(AtomicOperations.atomic_add)
+    atomic_min = forward(AtomicOperations.atomic_min)
+    atomic_max = forward(AtomicOperations.atomic_max)
+    atomic_and = forward(AtomicOperations.atomic_and)
+    atomic_or = forward(AtomicOperations.atomic_or)
+    atomic_xor = forward(AtomicOperations.atomic_xor)
+    atomic_exchange = forward(AtomicOperations.atomic_exchange)
+    atomic_compare_exchange = forward(AtomicOperations.atomic_compare_exchange)
+
+    # --- Reductions ---
+    warp_reduce = forward(ThreadReductions.warp_reduce)
+    block_reduce = forward(ThreadReductions.block_reduce)
 
     # --- Control flow ---
     range = forward(ControlFlow.range)

@@ -13,6 +13,7 @@ launches kernels; it registers itself with ``set_launcher``.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -49,10 +50,12 @@ class Traced:
 
     @property
     def entry(self) -> tree.Function:
+        """The kernel's function in the module."""
         return self.module.functions[self.name]
 
     @property
     def target(self) -> str:
+        """The lowest target that supports the kernel, such as ``sm_80``."""
         return self.module.target[0]
 
     @property
@@ -206,7 +209,9 @@ def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function
 
 
 class Kernel:
-    """A kernel function with its parameters; ``@kernel`` creates it."""
+    """A kernel function with its parameters; ``@kernel`` creates it. ``help(kernel)`` shows its
+    parameters and its own docstring, and ``inspect.signature`` what a launch takes.
+    """
 
     def __init__(self, function: Callable[..., Any], options: KernelOptions) -> None:
         self.function = function
@@ -220,7 +225,20 @@ class Kernel:
         self._cache: dict[Any, Traced] = {}
 
     def __repr__(self) -> str:
-        return f"kernel {self.__name__}({', '.join(map(str, self.params))})"
+        defaults = self.function.__kwdefaults__ or {}
+        statics = [f"{n}={defaults[n]!r}" if n in defaults else n for n in self._statics]
+        shown = [*map(str, self.params), *(["*", *statics] if statics else ())]
+        return f"kernel {self.__name__}({', '.join(shown)})"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """What a launch takes: device parameters by position, static arguments by name."""
+        own = inspect.signature(self.function).parameters
+        device = [
+            inspect.Parameter(p.name, inspect.Parameter.POSITIONAL_ONLY, annotation=p.type_text)
+            for p in self.params
+        ]
+        return inspect.Signature([*device, *(own[name] for name in self._statics)])
 
     def trace(self, **static: Any) -> Traced:
         """The traced kernel for these static arguments; it is traced once and cached."""

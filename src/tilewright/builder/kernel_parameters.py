@@ -47,13 +47,18 @@ class Param:
         """Its name in PTX."""
         return f"param_{self.name}"
 
-    def __str__(self) -> str:
+    @property
+    def type_text(self) -> str:
+        """Its specification: ``ptr f32 align 16``."""
         what = (
             f"bytes {self.count}"
             if self.count
             else f"{'ptr ' if self.pointer else ''}{self.dtype.name}"
         )
-        return f"{self.name}: {what}" + (f" align {self.align}" if self.align else "")
+        return what + (f" align {self.align}" if self.align else "")
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type_text}"
 
     __repr__ = __str__
 

@@ -63,6 +63,7 @@ class ArithmeticOperations:
 
     # --- + - * / // % ---
     def add(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a + b``: integers wrap, floats are rounded to nearest (``add.rn``)."""
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
                 return fold_constants("k.add", operator.add, a, b)
@@ -75,6 +76,7 @@ class ArithmeticOperations:
         return self._compute("add", "+", a, b, into)
 
     def sub(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a - b``: integers wrap, floats are rounded to nearest (``sub.rn``)."""
         if not isinstance(b, Reg):
             if not isinstance(a, Reg):
                 return fold_constants("k.sub", operator.sub, a, b)
@@ -83,6 +85,7 @@ class ArithmeticOperations:
         return self._compute("sub", "-", a, b, into)
 
     def mul(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a * b``: the low half for integers (``mul.lo``), floats rounded to nearest."""
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
                 return fold_constants("k.mul", operator.mul, a, b)
@@ -163,9 +166,11 @@ class ArithmeticOperations:
     fma = mad
 
     def min(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """The smaller of two; of a NaN and a number, the number."""
         return self._extreme("min", a, b, into)
 
     def max(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """The larger of two; of a NaN and a number, the number."""
         return self._extreme("max", a, b, into)
 
     def _extreme(self, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
@@ -174,6 +179,7 @@ class ArithmeticOperations:
         return self._compute(op, op, a, b, into)
 
     def neg(self, a: Reg) -> Reg:
+        """``-a``: of an unsigned integer, 2^bits - a."""
         require_register("k.neg", a)
         if a.dtype.kind == "uint":
             return self._emitter.compute(f"sub.{a.dtype.name}", 0, a, dtype=a.dtype)
@@ -182,6 +188,7 @@ class ArithmeticOperations:
         return self._emitter.compute(f"neg.{a.dtype.name}", a, dtype=a.dtype)
 
     def abs(self, a: Reg) -> Reg:
+        """``|a|``: the smallest signed integer stays as it is."""
         require_register("k.abs", a)
         if a.dtype.kind == "uint":
             return a

@@ -36,12 +36,15 @@ class BitwiseOperations:
         self._variables = variables
 
     def and_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a & b`` of integers, bits or predicates."""
         return self._bitwise("and", "&", a, b, into)
 
     def or_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a | b`` of integers, bits or predicates."""
         return self._bitwise("or", "|", a, b, into)
 
     def xor(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
+        """``a ^ b`` of integers, bits or predicates."""
         return self._bitwise("xor", "^", a, b, into)
 
     def _bitwise(self, op: str, symbol: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
@@ -81,6 +84,7 @@ class BitwiseOperations:
         return self._variables.as_result(True, into) if a.dtype.name == "pred" else None
 
     def not_(self, a: Reg | bool) -> Reg:
+        """``~a`` of an integer, bits, a predicate or a Python bool."""
         if not isinstance(a, Reg):
             return fold_constants("~", operator.ne, self._emitter.static_condition(a), True)
         if a.dtype.kind not in (*_BITS, "pred"):
@@ -90,10 +94,11 @@ class BitwiseOperations:
         )
 
     def shl(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg:
+        """``a << n``: 0 for n of at least the register's bits."""
         return self._shift("shl", "<<", a, n, into)
 
     def shr(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg:
-        """An arithmetic shift for signed registers."""
+        """``a >> n``: copies of the sign for signed integers, zeros otherwise."""
         return self._shift("shr", ">>", a, n, into)
 
     def _shift(self, op: str, symbol: str, a: Scalar, n: Scalar, into: Var | None) -> Reg:

@@ -26,9 +26,11 @@ class ClusterOperations:
         return self._emitter.compute("mapa.shared::cluster.u32", place, rank)
 
     def cluster_arrive(self) -> None:
+        """Arrive at the cluster's barrier (release); go on without waiting."""
         self._emitter.emit("barrier.cluster.arrive.release.aligned")
 
     def cluster_wait(self) -> None:
+        """Wait until all threads of the cluster have arrived (acquire)."""
         self._emitter.emit("barrier.cluster.wait.acquire.aligned")
 
     def cluster_sync(self) -> None:

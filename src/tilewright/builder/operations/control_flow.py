@@ -34,6 +34,11 @@ class ControlFlow:
         self._loops: list[tuple[str, str]] = []  # labels: (continue, break)
         self._after_if: tuple[Any, tree.Statement | None] = (None, None)
 
+    @property
+    def in_loop(self) -> bool:
+        """Whether the current position is inside a loop on the device."""
+        return bool(self._loops)
+
     # --- loops ---
     def range(
         self, lo: Any, hi: Any = None, step: Any = 1, *, unroll: bool | None = None, dtype: str = ""

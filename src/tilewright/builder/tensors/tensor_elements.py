@@ -103,6 +103,12 @@ class TensorElements:
         registers = tuple(pack_elements(self._emitter.k, dtype, word) for word in words)
         return RegisterMemory(registers, dtype, layout.cosize())
 
+    def store_values(self, pointer: Pointer, values: Sequence[Any], pred: Any = True) -> None:
+        """Store values as neighbouring elements, converted, by the widest accesses."""
+        packed = self._packed(pointer.dtype, Layout(len(values)), values)
+        with self._emitter.when(pred):
+            self._store(packed, pointer, len(values))
+
     # --- moves -------------------------------------------------------------------------------
 
     def move(self, src: Tensor, dst: Tensor) -> None:

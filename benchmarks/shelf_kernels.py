@@ -1,0 +1,137 @@
+"""Compare the kernels of ``tilewright.kernels`` with torch, torch.compile and a copy.
+
+    python benchmarks/shelf_kernels.py                       every kernel at 8192×8192, bf16
+    python benchmarks/shelf_kernels.py softmax --shape 4096x1000 --dtype float32
+
+A line has median times of CUDA-graph replays, interleaved, of four calls that rotate through four
+pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
+copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
+largest difference to f64 on 64 rows, divided by the largest magnitude.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tilewright import kernels
+
+CALLS, ROUNDS = 4, 15
+Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
+
+
+class Contender:
+    """What one line measures: the same function by us, by torch, and in f64."""
+
+    def __init__(self, ours: Call, torchs: Callable[..., Any]) -> None:
+        self.ours, self.torchs = ours, torchs
+
+
+def contenders(columns: int, dtype: torch.dtype) -> dict[str, Contender]:
+    """The kernels by name, with random weights of f64 that are rounded once."""
+    weight, bias = (torch.randn(columns, device="cuda", dtype=dtype) for _ in range(2))
+
+    def as_type(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return weight.to(x.dtype), bias.to(x.dtype)
+
+    return {
+        "softmax": Contender(
+            lambda x, y: kernels.softmax(x, out=y), lambda x: F.softmax(x, dim=-1)
+        ),
+        "rms_norm": Contender(
+            lambda x, y: kernels.rms_norm(x, weight, eps=1e-6, out=y),
+            lambda x: F.rms_norm(x, (columns,), as_type(x)[0], 1e-6),
+        ),
+        "layer_norm": Contender(
+            lambda x, y: kernels.layer_norm(x, weight, bias, eps=1e-5, out=y),
+            lambda x: F.layer_norm(x, (columns,), *as_type(x), 1e-5),
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="KERNEL")
+    parser.add_argument("--shape", default="8192x8192")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    options = parser.parse_args()
+    rows, columns = map(int, options.shape.split("x"))
+    dtype = getattr(torch, options.dtype)
+    print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
+    print("   GB/s  of a copy  of compiled  error", flush=True)
+    for name, contender in contenders(columns, dtype).items():
+        if not options.names or name in options.names:
+            print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
+
+
+def line(
+    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype, compiled: bool
+) -> str:
+    """A line of the table."""
+    pairs = [
+        (torch.randn(rows, columns, device="cuda", dtype=dtype) * 2,
+         torch.empty(rows, columns, device="cuda", dtype=dtype))
+        for _ in range(CALLS)
+    ]  # fmt: skip
+    x, y = pairs[0]
+    contender.ours(x, y)
+    expected = contender.torchs(x[:64].double())
+    error = float((y[:64].double() - expected).abs().max() / expected.abs().max())
+    calls: dict[str, Call] = {
+        "copy": lambda x, y: y.copy_(x),
+        "ours": contender.ours,
+        "torch": lambda x, y: contender.torchs(x),
+    }
+    if compiled:
+        fused = torch.compile(contender.torchs, dynamic=False)
+        calls["compiled"] = lambda x, y: fused(x)
+    times = medians(calls, pairs)
+    ours, compiled_us = times["ours"], times.get("compiled", float("nan"))
+    gbs = 2 * x.numel() * x.element_size() / ours / 1e3
+    figures = "".join(f"{times.get(n, float('nan')):9.2f}" for n in ("copy", "ours", "torch"))
+    return (
+        f"{name:<12}{figures}{compiled_us:9.2f}    {gbs:7.0f}{times['copy'] / ours:10.3f}"
+        f"{compiled_us / ours:13.3f}  {error:.1e}"
+    )
+
+
+def medians(
+    calls: dict[str, Call], pairs: list[tuple[torch.Tensor, torch.Tensor]]
+) -> dict[str, float]:
+    """Microseconds of one call each, by interleaved replays of a graph for each contender."""
+    graphs = {name: captured(call, pairs) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            samples[name].append(start.elapsed_time(end) * 1e3 / len(pairs))
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def captured(call: Call, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for x, y in pairs[:2]:
+            call(x, y)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for x, y in pairs:
+            call(x, y)
+    return graph
+
+
+if __name__ == "__main__":
+    main()

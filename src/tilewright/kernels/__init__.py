@@ -1,0 +1,18 @@
+"""A shelf of kernels written with the builder, for arrays of any library on the CPU or a GPU.
+
+Each is a short example of how to write a kernel, and fast enough to be used: rows of any length,
+types f16, bf16 and f32, computed in f32.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import exports
+
+if TYPE_CHECKING:
+    from .matrix_row import MatrixRow, RowLayout, row_layout
+    from .normalization import layer_norm, rms_norm
+    from .softmax import softmax
+
+__getattr__, __dir__ = exports(__name__, __file__)
+
+__all__ = ["softmax", "rms_norm", "layer_norm", "MatrixRow", "RowLayout", "row_layout"]
