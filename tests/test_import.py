@@ -16,6 +16,7 @@ import pytest
 
 import tilewright
 from rows import every_row
+from tilewright.errors import MissingPackage
 
 FRESH = """
 import sys, time
@@ -85,4 +86,7 @@ def test_every_module_is_imported_without_anything_optional() -> None:
     names = [m.name for m in walked if not m.name.endswith("__main__")]
     assert len(names) > 300
     for name in names:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except MissingPackage as error:
+            assert str(error).startswith(f"tilewright.{name.split('.')[1]} needs")

@@ -19,6 +19,7 @@ needs no optional package.
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from . import lazy_imports, notebook_display
@@ -135,4 +136,15 @@ lazy_imports.provide(
     lambda: importlib.import_module(".gemm.epilogue.functions.functions_of_registers", __name__),
 )
 lazy_imports.provide("matmul", lambda: importlib.import_module(".run", __name__).matmul)
+
+if not TYPE_CHECKING:  # to mypy it would be a cycle
+
+    def _torch_operators() -> ModuleType:
+        """The import is a statement because torch.compile can trace one."""
+        from .torch import calls
+
+        return calls
+
+    lazy_imports.provide("torch_operators", _torch_operators)
+
 notebook_display.register_loader(lambda: importlib.import_module(".view", __name__))

@@ -115,3 +115,12 @@ def provided(name: str) -> Any:
     """The object that a higher layer provides under this name; None if there is none."""
     load = _PROVIDED.get(name)
     return load() if load is not None else None
+
+
+def calling(name: str, function: str) -> Callable[..., Any]:
+    """A function that calls ``function`` of the object that is provided under this name."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(provided(name), function)(*arguments, **named)
+
+    return call

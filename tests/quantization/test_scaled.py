@@ -278,5 +278,5 @@ def test_torch_tensors() -> None:
     codes = torch.from_numpy(CODES[:, ::2] | CODES[:, 1::2] << 4)
     packed = Packed(codes, torch.ones(4, 3, dtype=torch.float16), "u4", 32, zeros=8)
     assert torch.equal(packed.dequantize(), torch.from_numpy(CODES).float() - 8)
-    with pytest.raises(ProblemError, match="must not require a gradient"):
+    with pytest.raises(ProblemError, match="must not require a gradient here"):
         Scaled(data, torch.ones(6, requires_grad=True), "row")

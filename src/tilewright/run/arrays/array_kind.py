@@ -84,6 +84,8 @@ class ArrayKind:
     ``mark_written((array, …))`` tells the library that a launched kernel writes the arrays.
     ``finish(like, result)`` turns what ``empty(like, …)`` returned into an array of the library.
     Libraries with immutable arrays have it; the caller first waits for the kernel.
+    ``operators(arrays)``: an object with functions ``matmul`` and ``linear`` that a call with these
+    arrays must go through, because the library records or traces it; None if it need not.
     """
 
     name: str
@@ -93,3 +95,4 @@ class ArrayKind:
     fast_ops: Callable[[list[Any]], FastArrayOps | None] | None = None
     mark_written: Callable[[tuple[Any, ...]], object] | None = None
     finish: Callable[[Any, Any], Any] | None = None
+    operators: Callable[[tuple[Any, ...]], Any] | None = None

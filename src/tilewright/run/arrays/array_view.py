@@ -73,6 +73,14 @@ def stream_of(array: Any) -> int:
     return kind_of(array).stream(array)
 
 
+def operators(arrays: tuple[Any, ...]) -> Any:
+    """The operators of the first array's library that a call with ``arrays`` must go through, as
+    ``ArrayKind.operators`` says; None if it need not.
+    """
+    kind = kind_of(arrays[0]) if is_array(arrays[0]) else None
+    return kind.operators(arrays) if kind is not None and kind.operators is not None else None
+
+
 def mark_written(owners: Iterable[Any]) -> None:
     """Tell the libraries of these arrays that they are written, by a launched kernel or here.
 

@@ -1,7 +1,7 @@
 """torch tensors as arrays. torch is not imported here: ``kind`` takes the imported module.
 
-Tensors that are more than their memory are errors: tensors that require a gradient, negated views,
-and tensors wrapped by a transformation.
+Tensors that are more than their memory are for ``tilewright.torch`` (``_Torch.operators``), or else
+errors: tensors that require a gradient, negated views, tensors wrapped by a transformation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import DtypeError, ProblemError
+from ...lazy_imports import provided
 from . import dlpack
 from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape
 
@@ -26,7 +27,13 @@ _NAMES = {
 def kind(torch: ModuleType) -> ArrayKind:
     """The operations of torch tensors."""
     t = _Torch(torch)
-    return ArrayKind("torch", t.view, t.empty, t.stream, t.fast_ops, _written(torch))
+    written = _written(torch)
+    return ArrayKind("torch", t.view, t.empty, t.stream, t.fast_ops, written, operators=t.operators)
+
+
+def formats(torch: ModuleType) -> dict[Any, str]:
+    """The format of each of torch's types that has one."""
+    return {getattr(torch, t): f for t, f in _NAMES.items() if hasattr(torch, t)}
 
 
 def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
@@ -44,6 +51,17 @@ def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
     return compiled
 
 
+def _plain_keys(torch: ModuleType) -> tuple[Any, list[Any]]:
+    """The dispatch keys that a dense tensor on the CPU or a GPU has, and those of its autograd."""
+    keys = torch._C.DispatchKey
+    backends = ("CPU", "CUDA")
+    autograd = [getattr(keys, f"Autograd{name}") for name in backends]
+    plain = torch._C.DispatchKeySet(keys.BackendSelect)
+    for key in (*(getattr(keys, name) for name in backends), *autograd, keys.ADInplaceOrView):
+        plain = plain | torch._C.DispatchKeySet(key)
+    return plain, autograd
+
+
 class _Devices(dict[Any, str]):
     """``torch.device`` → "cpu" or "cuda:0", computed once for each device."""
 
@@ -58,11 +76,29 @@ class _Devices(dict[Any, str]):
 class _Torch:
     def __init__(self, torch: ModuleType) -> None:
         self.torch = torch
-        self.formats = {getattr(torch, t): f for t, f in _NAMES.items() if hasattr(torch, t)}
+        self.formats = formats(torch)
         self.types = {f: t for t, f in self.formats.items()}
         self.devices = _Devices()
         self.levels = torch.autograd.forward_ad
         self.raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.in_memory, self.autograd = _plain_keys(torch)
+
+    def operators(self, arrays: tuple[Any, ...]) -> Any:
+        """``tilewright.torch.calls`` where a dispatch key of a tensor, or of the thread, says that
+        a call is more than a computation on memory, or where a gradient is recorded; else None.
+        """
+        c = self.torch._C
+        include, exclude = c._dispatch_tls_local_include_set(), c._dispatch_tls_local_exclude_set()
+        records = self.torch.is_grad_enabled()
+        for tensor in arrays:
+            if not isinstance(tensor, self.torch.Tensor) or tensor.is_nested:
+                continue
+            keys = (c._dispatch_keys(tensor) | include) - exclude
+            beyond = (keys - self.in_memory).highestPriorityTypeId()
+            recorded = records and tensor.requires_grad and any(map(keys.has, self.autograd))
+            if recorded or tensor.is_meta or beyond != c.DispatchKey.Undefined:
+                return provided("torch_operators")
+        return None
 
     def view(self, tensor: Any) -> ArrayView:
         name = self.formats.get(tensor.dtype)
@@ -86,7 +122,7 @@ class _Torch:
         """Raise ProblemError for a tensor whose derivative torch would record."""
         if tensor.requires_grad and self.torch.is_grad_enabled():
             raise ProblemError(
-                "a torch tensor must not require a gradient: tilewright computes none",
+                "a torch tensor must not require a gradient here: this call computes none",
                 hint="tensor.detach(), or call tilewright within torch.no_grad()",
             )
         if self.levels._current_level < 0 or self.torch.is_inference_mode_enabled():

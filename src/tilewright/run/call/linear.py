@@ -10,6 +10,7 @@ from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue import functions
 from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
 from ...gemm.epilogue.user_function.function_key import function_key
+from ...lazy_imports import calling
 from ...quantization.packed import Packed
 from ..arrays import array_view
 from .epilogue_call import launch_with_epilogue
@@ -81,6 +82,9 @@ def linear(
         if result is not None:
             return result
     layer = _Layer(x, w, bias, gate, residual, out)
+    if own := array_view.operators(layer):
+        named = layer._asdict() | MatmulOptions(*options)._asdict()
+        return own.linear(activation=activation, save=save, **named)
     call, shape = layer.launched(activation, save, MatmulOptions(*options))
     if key is not None and key[0] is not None:
         repeat = layer.fast_call(call, shape)
@@ -92,6 +96,8 @@ def linear(
     return named if save else named[call.requested.graph.d.name]
 
 
+# what torch.compile traces in place of ``linear``
+linear._torchdynamo_inline = calling("torch_operators", "linear")  # type: ignore[attr-defined]
 _fast_calls = CallCache()
 
 
@@ -111,7 +117,7 @@ class _Layer(NamedTuple):
         """The call, of matrices in the same memory, and the shape of the layer's output."""
         x, w, bias, gate, residual, out = self
         function = _activation(activation)
-        save = _saved(save, gate is not None)
+        save = check_saved(save, gate is not None)
         *lead, depth = _shape("x", x, 1)
         columns, _ = _shape("w", w, 2, 2)
         _expect("w", w, (columns, depth))
@@ -170,7 +176,7 @@ def _check_gate(w: Any, gate: Any) -> None:
             )
 
 
-def _saved(save: Any, gated: bool) -> tuple[str, ...]:
+def check_saved(save: Any, gated: bool) -> tuple[str, ...]:
     """The values to save. Raises EpilogueError for unknown ones."""
     allowed = SAVED if gated else SAVED[:1]
     if not isinstance(save, tuple | list):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
-from ...lazy_imports import deferred
+from ...lazy_imports import calling, deferred
 from ...quantization.packed import is_quantized
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -68,8 +68,8 @@ def matmul(
     Supported types: f16, bf16, e4m3 and e5m2 (in any pair), s8 and u8, f32, and f64. The result is
     an array of ``a``'s library on the same device. Its type is the inputs' (bf16 for 8-bit floats,
     s32 for integers) or ``out_dtype``. If ``out`` is given, the result is written to it and ``out``
-    is returned; it must be writable (JAX arrays are not). No gradient is computed: a torch tensor
-    with ``requires_grad`` is an error outside of ``no_grad``.
+    is returned; it must be writable (JAX arrays are not). Gradients of torch tensors are recorded;
+    ``out``, ``epilogue`` and α or β that are arrays are an error then (docs/torch.md).
 
     ``precision`` of f32 inputs: ``"ieee"`` accumulates with FMAs in the order of k; ``"tf32"`` uses
     the tensor cores, which round each element to 10 bits of mantissa; ``"tf32x3"`` (3xTF32) uses
@@ -129,10 +129,16 @@ def matmul(
         if result is not None:
             return result
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+    if own := array_view.operators((a, b, c, out, alpha, beta)):
+        return own.matmul(a, b, c=c, alpha=alpha, beta=beta, out=out, **options._asdict())
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
     if key is not None and repeat is not None:
         _fast_calls.add(key, repeat)
     return result
+
+
+# what torch.compile traces in place of ``matmul``
+matmul._torchdynamo_inline = calling("torch_operators", "matmul")  # type: ignore[attr-defined]
 
 
 def slow_call(

@@ -1,0 +1,188 @@
+"""The gradients of the operators. All products in them are the operators themselves, so that second
+derivatives, compilers and transformations see them, too.
+
+    D = α A B + β C          dA = α dD Bᵀ, dB = α Aᵀ dD, dC = β dD
+    P = x wᵀ + bias          dx = dP w, dw = dPᵀ x, dbias = the column sums of dP
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import DtypeError
+from .activation_gradients import activation_backward, sum_type
+from .operators import autograd_function, call, wanted
+from .vmap_rules import vmap_layer, vmap_matmul, vmap_saved
+
+_DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_SHARED = ("precision", "device")  # options of the forward product that its gradients have, too
+
+
+def _check_type(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in _DIFFERENTIABLE:
+        raise DtypeError(
+            f"{name} must be f16, bf16, f32 or f64 where a gradient is recorded, got "
+            f"{tensor.dtype}",
+            hint="tilewright.torch.Fp8Linear quantizes tensors of these types and trains",
+        )
+
+
+def _product(a: Tensor, b: Tensor, options: dict[str, Any], **more: Any) -> Tensor:
+    shared = {name: options[name] for name in _SHARED}
+    c = (more.pop("c"),) if "c" in more else ()
+    return call("matmul", a, b, *c, **more, **shared)
+
+
+# --- matmul ---------------------------------------------------------------------------------------
+
+
+def _save_product(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    a, b, c = inputs
+    _check_type("a", a)
+    _check_type("b", b)
+    ctx.save_for_backward(a, b)
+    ctx.options = keyword_only_inputs
+    ctx.c_type = None if c is None else c.dtype
+
+
+def _product_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
+    a, b = ctx.saved_tensors
+    wants_a, wants_b, wants_c = wanted(ctx, 3)
+    options, scale = ctx.options, {"alpha": ctx.options["alpha"]}
+    dc = dd * options["beta"] if wants_c and ctx.c_type is not None else None
+    dd = _with_vectors(dd.to(a.dtype), a, b)
+    left = a[None] if a.ndim == 1 else a
+    right = b[:, None] if b.ndim == 1 else b
+    da = db = None
+    if wants_a:
+        da = _sum_to(_product(dd, right.mT, options, **scale), left.shape).reshape(a.shape)
+    if wants_b:
+        db = _sum_to(_product(left.mT, dd, options, **scale), right.shape).reshape(b.shape)
+    return da, db, dc
+
+
+def _with_vectors(dd: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """dD with the dimensions of a row a and a column b."""
+    dd = dd[..., None] if b.ndim == 1 else dd
+    return dd[..., None, :] if a.ndim == 1 else dd
+
+
+def _sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
+    """The sum over the batch dimensions along which an operand of this shape was broadcast."""
+    return gradient if gradient.shape == shape else gradient.sum_to_size(shape)
+
+
+# --- linear ---------------------------------------------------------------------------------------
+
+
+class _Saved(NamedTuple):
+    """What is saved for the gradients of a layer; ``bias`` to recompute the two values."""
+
+    x: Tensor
+    w: Tensor
+    gate: Tensor | None
+    bias: Tensor | None
+    preactivation: Tensor | None
+    value: Tensor | None
+
+
+def save_layer(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    """Save what the gradients of ``linear`` (output y) and ``linear_saved`` (y, preactivation and
+    gate value) need.
+    """
+    x, w, bias, gate, residual = inputs
+    _check_type("x", x)
+    _check_type("w", w)
+    values: tuple[Tensor | None, ...] = (None, None)
+    needs_values = keyword_only_inputs["activation"] is not None or gate is not None
+    if needs_values and isinstance(output, tuple):
+        values = output[1], output[2] if gate is not None else None
+    ctx.save_for_backward(x, w, gate, bias if needs_values and values[0] is None else None, *values)
+    ctx.options = keyword_only_inputs
+    ctx.types = [None if t is None else t.dtype for t in (bias, residual)]
+    ctx.set_materialize_grads(False)
+
+
+def layer_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The gradients of x, w, bias, gate and residual from those of the outputs."""
+    saved = _Saved(*ctx.saved_tensors)
+    dresidual, dp, dg, dbias = _epilogue_backward(ctx, saved, *gradients)
+    if dp is None and dg is None:
+        return (None,) * 4 + (dresidual,)
+    dx, dw, dgate = _layer_products(ctx, saved.x, (saved.w, dp), (saved.gate, dg))
+    if dbias is not None:
+        dbias = dbias.to(ctx.types[0])
+    return dx, dw, dbias, dgate, dresidual
+
+
+def _layer_products(
+    ctx: Any, x: Tensor, *pairs: tuple[Tensor | None, Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """dx, and the gradient of each matrix of weights; ``pairs``: it, and that of its product."""
+    options, wants = ctx.options, wanted(ctx, 5)
+    dx, found = None, []
+    rows = x.reshape(-1, x.shape[-1])
+    for (weights, dp), needed in zip(pairs, (wants[1], wants[3]), strict=True):
+        dp = None if dp is None else dp.reshape(-1, dp.shape[-1])
+        found.append(_product(dp.mT, rows, options) if needed and dp is not None else None)
+        if wants[0] and dp is not None and weights is not None:
+            more: dict[str, Any] = {} if dx is None else {"c": dx, "beta": 1.0}
+            dx = _product(dp, weights, options, **more)
+    return None if dx is None else dx.reshape(x.shape), *found
+
+
+def _epilogue_backward(
+    ctx: Any,
+    saved: _Saved,
+    dy: Tensor | None,
+    dpreactivation: Tensor | None = None,
+    dvalue: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of residual, of both accumulators and of bias. ``dpreactivation`` and
+    ``dvalue``: of the saved values, if these are outputs of which a gradient is known.
+    """
+    x, gate, preactivation, value = saved.x, saved.gate, saved.preactivation, saved.value
+    options, wants = ctx.options, wanted(ctx, 5)
+    dresidual = dy.to(ctx.types[1]) if dy is not None and wants[4] else None
+    dp, dg, dbias = dpreactivation, dvalue if gate is not None else None, None
+    if dy is not None:
+        activation = options["activation"]
+        if activation is None and gate is None:
+            dp = dy if dp is None else dp + dy
+        else:
+            if preactivation is None:
+                preactivation, value = _recomputed(saved, options)
+            fused = bool(wants[2]) and dp is None
+            one, two, sums = activation_backward(
+                dy, preactivation, value, activation=activation, bias=fused, out_dtype=x.dtype,
+                device=options["device"],
+            )  # fmt: skip
+            dp = one if dp is None else dp + one
+            dg = None if gate is None else two if dg is None else dg + two
+            dbias = sums if fused else None
+    dp, dg = (None if t is None else t.to(x.dtype) for t in (dp, dg))
+    if wants[2] and dbias is None and dp is not None:
+        dbias = _column_sums(dp, options)
+    return dresidual, dp, dg, dbias
+
+
+def _recomputed(saved: _Saved, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """The preactivation and the gate value of a call of ``linear``, which saves neither."""
+    x, w, gate, bias = saved[:4]
+    options = options | {"activation": None, "out_dtype": None}
+    value = None if gate is None else call("linear", x, gate, **options)
+    return call("linear", x, w, bias, **options), value
+
+
+def _column_sums(dp: Tensor, options: dict[str, Any]) -> Tensor:
+    """The sums over all rows: the product of a row of ones with the matrix."""
+    rows = dp.reshape(-1, dp.shape[-1])
+    return _product(rows.new_ones(rows.shape[0]), rows, options, out_dtype=sum_type(dp.dtype))
+
+
+autograd_function("matmul", _save_product, _product_backward, vmap_matmul)
+autograd_function("linear", save_layer, layer_backward, vmap_layer)
+autograd_function("linear_saved", save_layer, layer_backward, vmap_saved)
