@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -124,18 +125,18 @@ class Packed(MatrixOperators):
             if not np.array_equal(np.sort(values), np.arange(depth)):
                 raise ProblemError(f"order must be a permutation of 0 … {depth - 1}")
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """(…, N, K), or (…, K, N) if transposed."""
         *lead, rows, depth = self._rows_and_depth
         return (*lead, depth, rows) if self.transposed else (*lead, rows, depth)
 
-    @property
+    @cached_property
     def T(self) -> Packed:
         """The transposed matrix (or matrices), of the same memory."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         made = Packed(**arrays, type=self.type, group=self.group, transposed=not self.transposed)
-        object.__setattr__(made, "prepared", self.prepared)
+        made.__dict__.update(prepared=self.prepared, T=self)
         return made
 
     @property

@@ -15,7 +15,7 @@ from .alpha_beta import ScaleFactor, scale_factor
 from .epilogue_request import RequestedEpilogue, is_scalar
 from .fast_path import CallForm, D, FastCall, RepeatableCall, fast_call_for, scalar_name
 from .prepared_call import PreparedCall
-from .scaled.fast_scaled_call import has_packed, unpacked
+from .scaled.fast_scaled_call import is_gathered, unpacked
 
 FACTORS = "c", "alpha", "beta"  # arguments of ``matmul`` that may be operands
 
@@ -42,7 +42,7 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
     ``fast_call(a, b, c, out, alpha, beta, operands)``.
     """
     a, b, c, out, alpha, beta, operands = arguments
-    if has_packed(b):
+    if is_gathered(b):
         return None
     statements = ["if operands.keys() != names:", "    return None"]
     matrices = {"a": a, "b": b}

@@ -18,7 +18,7 @@ from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
 from .request import MatmulOptions
-from .scaled.fast_scaled_call import has_packed, unpacked
+from .scaled.fast_scaled_call import is_gathered, unpacked
 from .scaled.scaled_operands import has_quantized, without_scales
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -145,9 +145,9 @@ class _Layer(NamedTuple):
 
     def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy, or packed.
+        None if a matrix is a copy, or packed with act-order.
         """
-        if has_packed(self.w, self.gate):
+        if is_gathered(self.w, self.gate):
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}

@@ -30,7 +30,7 @@ from .fast_path import (
 from .in_place import launch_in_place
 from .prepared_call import PreparedCall
 from .request import MatmulArguments, MatmulOptions
-from .scaled.fast_scaled_call import has_packed, unpacked
+from .scaled.fast_scaled_call import is_gathered, unpacked
 from .staging import StagedCall
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _fast_call(
     ``fast_call(a, b, c, out, alpha, beta)``.
     """
     *matrices, alpha, beta, block_scales = arguments
-    if block_scales is not None or has_packed(arguments.b):  # not passed as Scaled matrices
+    if block_scales is not None or is_gathered(arguments.b):  # not passed as Scaled matrices
         return None
     request = prepared.request
     names = tuple(map(scalar_name, range(len(scales))))

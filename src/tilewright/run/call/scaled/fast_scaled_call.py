@@ -1,4 +1,4 @@
-"""The fast path of calls with ``Scaled`` and sparse matrices: how they become arrays of one."""
+"""The fast path of calls with matrices that are more than one array: how they become arrays."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 from ....gemm.kernel_launch import METADATA_ADDRESS
 from ....quantization.packed import Packed
 from ....quantization.scaled import Scaled
+from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 
 
 class UnpackedMatrices(NamedTuple):
-    """Matrices of a call, of which some may be Scaled, or one Sparse24. ``statements`` of a fast
-    call assign each one's arrays to their names; ``data``: the arrays that the kernel reads as
-    matrices, block scales or metadata, by name; ``operands``: scales that an epilogue reads, each
-    with the expression for it; ``constants``: what the statements compare with.
+    """Matrices of a call, of which some may be Scaled, or one Sparse24 or Packed. ``statements`` of
+    a fast call assign each one's arrays to their names; ``data``: the arrays that the kernel reads
+    as matrices, block scales or metadata, by name; ``operands``: scales that an epilogue reads,
+    each with the expression for it; ``constants``: what the statements compare with.
     """
 
     statements: tuple[str, ...]
@@ -24,18 +25,29 @@ class UnpackedMatrices(NamedTuple):
     constants: dict[str, Any]
 
 
-def has_packed(*matrices: Any) -> bool:
-    """Whether one of the matrices is Packed: such calls have no fast path."""
-    return any(isinstance(matrix, Packed) for matrix in matrices)
+def is_gathered(*matrices: Any) -> bool:
+    """Whether one of the matrices is Packed with act-order, for which the columns of A are
+    gathered: such calls have no fast path.
+    """
+    return any(isinstance(x, Packed) and x.order is not None for x in matrices)
 
 
 def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
-    """The arrays of these matrices, of which some may be Scaled, or one Sparse24. ``in_blocks``:
-    the mainloop reads the scales, not an epilogue.
+    """The arrays of these matrices, of which some may be Scaled, or one Sparse24 or Packed.
+    ``in_blocks``: the mainloop reads the scales of Scaled matrices, not an epilogue.
     """
     statements: list[str] = []
     data, operands, constants = dict(matrices), {}, dict[str, Any](Scaled=Scaled)
     for name, matrix in matrices.items():
+        if isinstance(matrix, Packed | PreparedWeights):
+            operand = array_view.view(data["a"]).dtype
+            statements += _weight_statements(name, matrix, operand)
+            constants |= {"Packed": Packed, "PreparedWeights": PreparedWeights}
+            prepared = matrix.prepared[operand] if isinstance(matrix, Packed) else matrix
+            data[name], constants[f"{name}_format"] = prepared.units, prepared.format
+            if isinstance(matrix, Packed) and matrix.global_scale is not None:
+                operands[f"{name}_scales"] = f"{name}_scales", matrix.global_scale
+            continue
         if not isinstance(matrix, Scaled):
             if array_view.kind_of(matrix).name == array_view.SPARSE:
                 side = f"{name}_transposed"
@@ -55,3 +67,21 @@ def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
         else:
             operands[scales] = scales, matrix.scales
     return UnpackedMatrices(tuple(statements), data, operands, constants)
+
+
+def _weight_statements(name: str, matrix: Packed | PreparedWeights, operand: str) -> list[str]:
+    """Assign the units of weights that have this one's format, and their global scale if it has
+    one. ``operand``: A's type.
+    """
+    failed, lines = "    return None", []
+    if isinstance(matrix, Packed):
+        scaled = "is None" if matrix.global_scale is None else "is not None"
+        same = f"{name}.transposed is {matrix.transposed} and {name}.order is None"
+        same += f" and {name}.global_scale {scaled}"
+        lines += [f"if not (type({name}) is Packed and {same}):", failed]
+        if matrix.global_scale is not None:
+            lines.append(f"{name}_scales = {name}.global_scale")
+        lines.append(f"{name} = {name}.prepared.get({operand!r})")
+    other = f"{name}.format is not {name}_format and {name}.format != {name}_format"
+    lines += [f"if type({name}) is not PreparedWeights or ({other}):", failed]
+    return [*lines, f"{name} = {name}.units"]
