@@ -2,6 +2,7 @@
 
     tilewright.matmul(a, b)      D = α A B + β C, on a GPU or on the virtual machine
     tilewright.linear(x, w)      a linear layer: bias, activation, gate, residual in one kernel
+    tilewright.grouped_matmul(…) groups of rows with a matrix each, such as experts, in one kernel
     @tilewright.epilogue         a function of the accumulator, fused into the kernel
     tilewright.plan(…)           which kernel a call runs, and why
     @tilewright.epilogue         a function of the accumulator that a product computes, too
@@ -100,6 +101,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .quantization import quantize as quantize
     from .quantization import quantize_weight as quantize_weight
     from .run import Plan as Plan
+    from .run import grouped_matmul as grouped_matmul
     from .run import kernel as kernel
     from .run import linear as linear
     from .run import load as load
@@ -110,7 +112,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .sparsity import compress_24 as compress_24
 
 __all__ = [
-    "matmul", "linear", "plan", "Plan", "Problem", "Config",
+    "matmul", "linear", "grouped_matmul", "plan", "Plan", "Problem", "Config",
     "kernel", "tensor_map", "load",
     "epilogue", "cast",
     "absolute", "clamp", "copysign", "fma", "isnan", "maximum", "minimum", "reciprocal", "rsqrt",

@@ -19,7 +19,7 @@ from tilewright.dtypes import dtype
 from tilewright.gemm.epilogue.graph import EpilogueGraph, EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
 from tilewright.gemm.epilogue.tracing import epilogue
-from tilewright.run.call.epilogue_request import INTEGER_TYPES
+from tilewright.run.call.operands.array_operand import INTEGER_TYPES
 
 Array = npt.NDArray[Any]
 INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")

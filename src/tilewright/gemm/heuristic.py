@@ -22,7 +22,6 @@ from .tma import tma_checks, tma_cost, tma_search_space
 from .tma.tma_columns import TmaColumns
 from .tma.tma_config import TmaConfig, relayout_problem
 
-_NEEDS_TMA = "packed weights require kernel tma, which {device} does not run"
 Ranked = tuple[float, AnyConfig]
 
 
@@ -82,7 +81,7 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     if _multiplies_by_tma(problem, device):
         by_tma, tile_costs = tma_search_space.candidates(problem, device)
         seconds.append(tma_cost.estimates(problem, by_tma, tile_costs, device))
-    if problem.weights is None and (
+    if not _only_by_tma(problem) and (
         by_tma is None or (problem.input.bits == 16 and not problem.sparse)
     ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device)
@@ -90,8 +89,9 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
             model: Any = simt_cost if problem.a == simt.TYPE else multistage_cost
             seconds.append(model.estimates(problem, costs, device))
     if not sum(map(len, seconds)):
-        if problem.weights is not None and by_tma is None:
-            raise TargetError(_NEEDS_TMA.format(device=device.name))
+        if _only_by_tma(problem) and by_tma is None:
+            what = f"{_only_by_tma(problem)} require kernel tma, which {device.name} does not run"
+            raise TargetError(what)
         check(problem, table(problem, device)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
     return Ranking(np.concatenate(seconds), by_tma, others)
@@ -142,10 +142,17 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
                 f"{config}: tma does not multiply {problem.a}", hint="a configuration of multistage"
             )
         tma_checks.check(relayout_problem(problem), config, device)
-    elif problem.weights is not None:
-        raise ConfigError(f"{config}: prepared weights require a configuration of tma")
+    elif _only_by_tma(problem):
+        raise ConfigError(f"{config}: {_only_by_tma(problem)} require a configuration of tma")
     else:
         multistage.check(multistage.relayout_problem(problem), config, device)
+
+
+def _only_by_tma(problem: Problem) -> str:
+    """What only kernel ``tma`` multiplies."""
+    if problem.groups is not None:
+        return "grouped products"
+    return "packed weights" if problem.weights is not None else ""
 
 
 def _check_target(problem: Problem, device: DeviceSpec) -> None:

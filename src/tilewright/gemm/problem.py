@@ -18,6 +18,7 @@ from ..mma.sparsity import sparsity_pattern
 from ..quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
+from .grouping import Grouping, has_row_groups
 
 if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
@@ -85,7 +86,9 @@ class Problem:
     makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
     have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
     ``sparse``: ``a`` or ``b`` is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored
-    without half of its elements, K-major. Raises DtypeError, ProblemError.
+    without half of its elements, K-major. ``groups``: there are ``batch`` groups of rows, each with
+    a matrix B of its own; M counts the rows of all groups, or is the capacity of each. Raises
+    DtypeError, ProblemError.
     """
 
     m: int
@@ -108,6 +111,7 @@ class Problem:
     scaling: BlockScaling | None = None
     weights: WeightFormat | None = None
     sparse: str = ""
+    groups: Grouping | None = None
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -146,6 +150,7 @@ class Problem:
         self._check_scaling()
         self._check_weights()
         self._check_sparse()
+        self._check_groups()
         self._check_alignments()
 
     def _check_packed(self) -> None:
@@ -190,6 +195,20 @@ class Problem:
             if given:
                 raise ProblemError(f"a sparse matrix excludes {what}")
 
+    def _check_groups(self) -> None:
+        if self.groups is None:
+            return
+        excluded = {
+            "C": self.with_c, "sparse matrices": self.sparse,
+            "block scales": self.scaling is not None,
+            "prepared weights": self.weights is not None,
+        }  # fmt: skip
+        for what, given in excluded.items():
+            if given:
+                raise ProblemError(f"a grouped product excludes {what}")
+        if self.epilogue is not None and self.epilogue.graph.reductions:
+            raise ProblemError("the epilogue of a grouped product must not reduce D")
+
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
         sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
@@ -233,7 +252,26 @@ class Problem:
 
     @property
     def batched(self) -> bool:
-        return self.batch != 1
+        """Whether there is a stack of matrices B."""
+        return self.batch != 1 or self.groups is not None
+
+    @property
+    def row_batches(self) -> int:
+        """Matrices A and D: one for each B, or one with the rows of all groups."""
+        return 1 if self.has_row_groups else self.batch
+
+    @property
+    def has_row_groups(self) -> bool:
+        """Whether the rows of all groups are one matrix."""
+        return has_row_groups(self.groups)
+
+    @property
+    def balanced(self) -> Problem:
+        """A batch of products of the groups' average size, for the cost model."""
+        if self.groups is None:
+            return self
+        rows = -(-self.m // self.batch) if self.has_row_groups and self.batch else self.m
+        return replace(self, m=rows, groups=None)
 
     @property
     def d_columns(self) -> int:
@@ -247,11 +285,13 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        return 2 * self.m * self.n * self.k * self.batch
+        return 2 * self.m * self.n * self.k * self.row_batches
 
     @property
     def bytes(self) -> int:
         """The least memory traffic: each input read once, each result written once."""
+        if self.groups is not None:
+            return self.balanced.bytes
         inputs = (self.m * self.input.bits + self.n * self.b_bits) * self.k
         if self.sparse:  # half of the elements, and metadata of 4 bits for each chunk
             rows, chunk = self.sparse_rows, sparsity_pattern(self.a)[1]
@@ -286,4 +326,5 @@ class Problem:
         scaling += f", {self.weights}" if self.weights else ""
         scaling += f", sparse {self.sparse.upper()}" if self.sparse else ""
         product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
+        scaling += f", {self.groups}" if self.groups else ""
         return f"{product} → {self.d}{c}{fast}{scaling}"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..compile_cache import Cache, CacheWarning, store
     from .arrays.array_view import ArrayKind, ArrayView, register
     from .call.gemm_plan import Plan, plan
+    from .call.grouped.grouped_matmul import grouped_matmul
     from .call.kernel_call import launch
     from .call.linear import linear
     from .call.matmul import matmul
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
-    "matmul", "linear", "plan", "Plan", "kernel", "launch", "tensor_map", "ArrayMap", "load",
+    "matmul", "linear", "grouped_matmul", "plan", "Plan",
+    "kernel", "launch", "tensor_map", "ArrayMap", "load",
     "ExecutionDevice", "VmDevice", "CudaDevice", "device",
     "ArrayView", "ArrayKind", "register",
     "Cache", "CacheWarning", "store",

@@ -72,7 +72,7 @@ class PartialTmaConfig(NamedTuple):
     def candidates(self, problem: Problem, device: DeviceSpec) -> TmaColumns:
         """The candidates that agree; not all fit. Raises ConfigError where a part is invalid."""
         tiles, clusters = self._tiles(problem, device), self._clusters()
-        row, column, split = schedules(problem, tiles, clusters, device)
+        row, column, split = schedules(problem.balanced, tiles, clusters, device)
         if self.split is not None or self.dynamic:
             row, column = row[split == 1], column[split == 1]
             split = np.full(len(row), self.split or 1)

@@ -71,7 +71,7 @@ class TmaCopy(StageCopy):
         self.share, self.multicast = share, multicast
 
     def begin(self, tile: WorkTileInfo) -> Any:
-        self.row, self.batch = self._row(tile), tile.batch
+        self.row, self.batch = self._row(tile), tile.batch if self.operand.batched else None
         self.map, size = self.operand.map_and_bytes(self.k, self.maps, self.row, self.limit)
         return size
 

@@ -14,10 +14,21 @@ from ..rasterization import tile_coordinates
 from .tma_config import TmaConfig
 
 
+class GroupRows(NamedTuple):
+    """The rows of a group: ``count`` from ``first`` on. ``joined``: they are rows of one matrix D
+    that has those of all groups, else of a D of the group's own.
+    """
+
+    first: Any
+    count: Any
+    joined: bool
+
+
 class WorkTileInfo(NamedTuple):
     """A work tile: the tile at (``row``, ``column``) of matrix ``batch`` of D, and the range of
     ``k_blocks`` k-blocks from ``first_k_block`` on. ``partial``: the index in the workspace where
-    its accumulators go, or -1 if the range is all of K.
+    its accumulators go, or -1 if the range is all of K. ``rows``: those of D that may be written,
+    if the problem has groups; ``batch`` then is the group.
     """
 
     row: Any
@@ -26,6 +37,7 @@ class WorkTileInfo(NamedTuple):
     first_k_block: Any
     k_blocks: Any
     partial: Any
+    rows: GroupRows | None = None
 
 
 ProcessTile = Callable[[WorkTileInfo, Any], None]
@@ -108,13 +120,15 @@ class TileScheduler:
 
     def _coordinates(self, tile: Any) -> tuple[Any, Any, Any]:
         """(row, column, batch) where this CTA's tile begins."""
-        k, config = self.k, self.config
-        bm, bn, _ = config.tile
-        cm, cn = config.cluster
         batch = None
         if self.batches is not None:
             batch, tile = tile // self.area, tile % self.area
-        row, column = tile_coordinates(k, tile, self.rows, self.columns, config.group)
+        return *self.corner(tile, self.rows, self.columns), batch
+
+    def corner(self, tile: Any, rows: Any, columns: Any) -> tuple[Any, Any]:
+        """(row, column) where this CTA's tile begins, by the index among rows × columns."""
+        (bm, bn, _), (cm, cn) = self.config.tile, self.config.cluster
+        row, column = tile_coordinates(self.k, tile, rows, columns, self.config.group)
         if cm * cn > 1:
             row, column = row * cm + self.rank_m, column * cn + self.rank_n
-        return row * bm, column * bn, batch
+        return row * bm, column * bn

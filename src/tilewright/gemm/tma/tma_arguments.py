@@ -10,7 +10,13 @@ from ...mma.metadata_blocks import block_grid
 from ...quantization.weight_format import units_along
 from ...target import DeviceSpec
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
-from ..kernel_launch import METADATA_ADDRESS, PAIR_ADDRESS, KernelArguments, MatrixStrides
+from ..kernel_launch import (
+    GROUP_ADDRESS,
+    METADATA_ADDRESS,
+    PAIR_ADDRESS,
+    KernelArguments,
+    MatrixStrides,
+)
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
 from ..workspace import d_tile, regions, regions_offset
@@ -93,9 +99,23 @@ class SparseParameters(TmaParameters):
     metadata_columns: Reg = parameter("u32")
 
 
+@dataclass(frozen=True)
+class GroupedParameters(TmaParameters):
+    """With the array of the groups' sizes."""
+
+    groups: Reg = parameter("u64", address=GROUP_ADDRESS)
+
+
+@dataclass(frozen=True)
+class GroupedPairParameters(GroupedParameters, PairParameters):
+    """With the array of the groups' sizes, and the second matrix B of a pair."""
+
+
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
+    if problem.groups is not None:
+        base = GroupedPairParameters if problem.pair else GroupedParameters
     if problem.scaling is not None:
         base = ScaledParameters
     if problem.weights is not None:
@@ -131,7 +151,7 @@ def kernel_arguments(
             values |= _input_maps(name, inputs[name], matrix)
             continue
         if tile.by_tma:
-            values[f"map_{name}"] = tile.map(matrix).encode()
+            values[f"map_{name}"] = tile.map(_output_matrix(problem, matrix)).encode()
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
     values |= _scale_values(problem, strides) | _metadata_values(problem)
@@ -187,7 +207,9 @@ def _output_maps(
 ) -> dict[str, bytes]:
     """The tensor maps of an epilogue's tensor outputs after D."""
     return {
-        f"map_{name}": tile.map(_global_matrix(problem, "d", strides[name])).encode()
+        f"map_{name}": tile.map(
+            _output_matrix(problem, _global_matrix(problem, "d", strides[name]))
+        ).encode()
         for name, tile in _more_outputs(problem, config)
         if tile.by_tma
     }
@@ -216,8 +238,14 @@ def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> Globa
         "c": (m, n),
         "d": (m, n),
     }[name]
-    batches = (problem.batch, strides.batch) if problem.batched else (0, 0)
+    is_stack = problem.batched and not (problem.has_row_groups and name in ("a", "d"))
+    batches = (problem.batch, strides.batch) if is_stack else (0, 0)
     return GlobalMatrix(PLACEHOLDER, count, length, strides.leading, *batches)
+
+
+def _output_matrix(problem: Problem, matrix: GlobalMatrix) -> GlobalMatrix:
+    """An output as its tensor map has it: copies store the rows of one group."""
+    return replace(matrix, window=problem.groups is not None)
 
 
 def _input_maps(name: str, operand: TmaOperand, matrix: GlobalMatrix) -> dict[str, bytes]:

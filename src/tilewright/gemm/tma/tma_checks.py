@@ -79,6 +79,7 @@ def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
 def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_Rule]:
     """The rules in the order in which ``check`` reports them."""
     yield from _sparse_rules(problem, config)
+    yield from _group_rules(problem, config)
     yield from _operand_rules(problem, config)
     bn, d_bits = config.tile[1], problem.output.bits
     yield _Rule(
@@ -164,6 +165,15 @@ def _sparse_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         config.tile[2] > most,
         lambda: f": tile_k of sparse {problem.a} must be at most {most}, got {config.tile[2]}",
     )
+
+
+def _group_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
+    """What the grouped tile scheduler requires."""
+    if problem.groups is not None:
+        yield _Rule(
+            (config.split > 1) | config.dynamic,
+            lambda: ": groups exclude split-K and the dynamic tile scheduler",
+        )
 
 
 def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:

@@ -198,6 +198,7 @@ def estimates(
     """Estimated seconds of each candidate: the mainloops and epilogues of the busiest SM, or the
     memory traffic.
     """
+    problem = problem.balanced
     work = _work(problem, configs, costs)
     mainloop = work.k_blocks * _k_block_cycles(_k_block(problem, costs), costs) * CYCLE
     mainloop = mainloop * _power_factor(problem, configs, costs, work)
@@ -217,6 +218,7 @@ def terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> dict[str, Any]:
     """The terms of the estimates: seconds that each would take alone."""
+    problem = problem.balanced
     work, k_block = _work(problem, configs, costs), _k_block(problem, costs)
     power = _power_factor(problem, configs, costs, work)
     wgmma, reads, l2_bytes, l2_requests, latency = (

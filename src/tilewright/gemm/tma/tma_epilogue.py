@@ -27,6 +27,8 @@ from ...mma import (
 )
 from ..epilogue.emission import stored_words
 from ..problem import Problem
+from .grouped.row_window import window_coordinates
+from .tile_scheduler import GroupRows
 from .tma_config import TmaConfig
 from .tma_geometry import WARPGROUP, WGMMA_ROWS
 from .tma_operand import GlobalMatrix, shared_layout
@@ -161,7 +163,7 @@ class OutputTensor:
 class TmaEpilogue:
     """Stores the accumulators of a warpgroup. ``shared``: address of its own buffers; ``index``: of
     the warpgroup; ``scalars``: α and β; ``limits``: rows and columns of D; ``barrier``: mbarrier
-    for the loads of C.
+    for the loads of C. ``rows``: of the group whose tile is stored.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class TmaEpilogue:
         self.leader = self.thread == 0
         first, step = k.pointer("shared", tile.type, shared), tile.bytes // tile.size
         self.buffers = [make_tensor(first + i * step, tile.layout) for i in range(tile.buffers)]
+        self.rows: GroupRows | None = None
         self.use_c = self.beta != 0.0 if tile.with_c else None
         self.phase = k.var("u32", 0) if tile.with_c else None
 
@@ -220,8 +223,22 @@ class TmaEpilogue:
             return
         with k.when(self.leader):
             for (_, at), buffer in zip(tiles, buffers, strict=True):
-                copy_by_tma(k, buffer, self.d.map, at, tile, None)
+                copy_by_tma(k, buffer, self.d.map, self._map_coordinates(at), tile, None)
             k.bulk_commit()
+
+    def _map_coordinates(self, at: Any) -> Any:
+        """Where the tensor maps of outputs have the tile at (along rows of D, across, batch)."""
+        if self.rows is None:
+            return at
+        along, across, batch = at
+        first, count, joined = self.rows
+        return along, *window_coordinates(across, first, count), None if joined else batch
+
+    def _row_exists(self, row: Any) -> Any:
+        """Whether a row of D may be read and written."""
+        if self.rows is None:
+            return row < self.limits[0]
+        return row - self.rows.first < self.rows.count
 
     def drain(self) -> None:
         """Wait until the stores have read shared memory, before the CTA ends."""
@@ -305,7 +322,7 @@ class TmaEpilogue:
         base = matrix.pointer.cast(tile.type) + start
         left = k.max(self.limits[1].view("s32") - along.view("s32"), 0).view("u32")
         for line in k.range(warp, tile.d_rows, WARPGROUP // 32, unroll=False):
-            exists = across + line < self.limits[0]
+            exists = self._row_exists(across + line)
             for i in range(0, tile.d_columns, 32 * count):
                 first = lane * count + i
                 if i + 32 * count > tile.d_columns:
@@ -356,11 +373,10 @@ def copy_by_tma(
     """Store a tile at (along rows of D, across, batch) by tensor copies, or load it if there is a
     barrier.
     """
-    along, across, batch = at
-    more = () if batch is None else (batch,)
+    along, *others = (x for x in at if x is not None)
     for i in range(tile.d_columns // tile.copy_columns):
         here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")
-        here_at = (along + i * tile.copy_columns if i else along, across, *more)
+        here_at = (along + i * tile.copy_columns if i else along, *others)
         if barrier is None:
             k.tma_store(map_, here_at, here)
         else:

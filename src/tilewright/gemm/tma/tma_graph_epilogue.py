@@ -21,6 +21,7 @@ from ..epilogue.bitmasks import BitmaskStores
 from ..epilogue.emission import stored_words
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
 from ..epilogue.tile_reductions import ReductionUnit, TileReductions
+from ..kernel_scalars import global_pointer
 from ..problem import Problem
 from .epilogue_load.operand_stages import OperandReader, OperandStages
 from .epilogue_load.vector_stages import VectorReader, VectorStages
@@ -73,6 +74,18 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
         )
         for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
     )  # fmt: skip
+
+
+def more_outputs(k: Builder, operands: EpilogueOperands) -> list[OutputTensor]:
+    """The tensor outputs of an epilogue after D."""
+    p = operands.parameters
+    return [
+        OutputTensor(
+            getattr(p, f"map_{name}"), global_pointer(k, getattr(p, name)),
+            getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"),
+        )
+        for name, _, _ in operands.bound.named_outputs()
+    ]  # fmt: skip
 
 
 class TmaGraphEpilogue(TmaEpilogue):
@@ -170,7 +183,8 @@ class TmaGraphEpilogue(TmaEpilogue):
         if by_tma:
             with k.when(self.leader):
                 for output, buffer in by_tma:
-                    copy_by_tma(k, buffer, output.tensor.map, at, output.tile, None)
+                    there = self._map_coordinates(at)
+                    copy_by_tma(k, buffer, output.tensor.map, there, output.tile, None)
                 k.bulk_commit()
         self._release(number)
         for output, buffer in staged:

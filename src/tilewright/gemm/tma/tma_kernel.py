@@ -42,6 +42,7 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
+from .grouped.grouped_tile_scheduler import GroupedTileScheduler, launch_clusters
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp, StageScales
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
@@ -60,6 +61,7 @@ from .stage_operands import (
 )
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import (
+    GroupedParameters,
     PairParameters,
     ScaledParameters,
     SparseParameters,
@@ -70,7 +72,7 @@ from .tma_arguments import (
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
-from .tma_graph_epilogue import TmaGraphEpilogue
+from .tma_graph_epilogue import TmaGraphEpilogue, more_outputs
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
 
@@ -83,7 +85,8 @@ def problem_class(problem: Problem, config: TmaConfig) -> Problem:
     """The problem that represents all with the same kernel: sizes are parameters, except whether
     the problem is batched.
     """
-    return replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2))
+    batch = 2 if problem.groups else min(problem.batch, 2)
+    return replace(problem, m=1, n=1, k=1, batch=batch)
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
@@ -95,6 +98,7 @@ def build(problem: Problem, config: TmaConfig) -> Traced:
 def _build(problem: Problem, config: TmaConfig) -> Traced:
     bm, bn, bk = config.tile
     right = "" if problem.weights is None else f"_{problem.weights.type}"
+    right += "_grouped" if problem.groups else ""
     name = f"gemm_tma_{problem.a}{right}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
     def kernel(k: Builder, p: TmaParameters) -> None:
@@ -111,6 +115,8 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
         full = config.unsplit_tiles(problem, device)
         tiles = full + (tiles - full) * config.split
     clusters = min(tiles, config.resident_clusters(device))
+    if problem.groups is not None:
+        clusters = launch_clusters(problem, config, device)
     cluster = (config.ctas, 1, 1) if config.ctas > 1 else None
     return LaunchShape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
@@ -243,6 +249,9 @@ class TmaKernel:
         k, config, p = self.k, self.config, self.parameters
         m, n = self._swapped(p.m, p.n)
         k_blocks = (depth + (config.tile[2] - 1)) // config.tile[2]
+        if isinstance(p, GroupedParameters) and (grouping := self.problem.groups):
+            shape = p.m, p.n, k_blocks
+            return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, *shape)
         batches = p.batches if self.problem.batched else None
         static = TileScheduler(k, config, m, n, k_blocks, batches, p.full_tiles)
         if self.queue is None:
@@ -342,6 +351,7 @@ class TmaKernel:
             if config.split == 1 or config.tail:
                 with k.if_(tile.partial < 0 if config.tail else True):
                     row, column = d_corner(self.problem, config, tile.row, tile.column)
+                    epilogue.rows = tile.rows
                     epilogue.run(accumulators, row + first_row, column, tile.batch)
 
         if config.pingpong:
@@ -376,7 +386,7 @@ class TmaKernel:
             tile = EpilogueTile.of(problem, config)
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
-            tensors = [d, *self._more_outputs(self.operands)]
+            tensors = [d, *more_outputs(k, self.operands)]
             stages = [x for x in (self.loads, self.vectors) if x]
             epilogue = TmaGraphEpilogue(
                 k, problem, config, staging, consumer, tensors, self.operands, limits, barrier,
@@ -384,14 +394,3 @@ class TmaKernel:
             )  # fmt: skip
         partial = EpilogueTile.of_partials(problem, config)
         return epilogue, TmaEpilogue(k, partial, staging, consumer, workspace, c, *more)
-
-    def _more_outputs(self, operands: EpilogueOperands) -> list[OutputTensor]:
-        """The tensor outputs of the epilogue after D."""
-        p = self.parameters
-        return [
-            OutputTensor(
-                getattr(p, f"map_{name}"), global_pointer(self.k, getattr(p, name)),
-                getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"),
-            )
-            for name, _, _ in operands.bound.named_outputs()
-        ]  # fmt: skip

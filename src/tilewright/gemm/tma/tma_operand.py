@@ -21,6 +21,7 @@ from ...mma import TensorMap, make_descriptor, make_smem_layout
 from ...quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..columns import larger, select
 from ..problem import Problem
+from .grouped.row_window import window_shape, window_strides
 from .tma_config import TmaConfig
 from .tma_geometry import TmaGeometry, swizzle_bytes
 
@@ -41,6 +42,7 @@ def shared_layout(type_: str, major: str, rows: int, columns: int) -> ComposedLa
 class GlobalMatrix:
     """A matrix in global memory: ``count`` lines of ``length`` elements, ``leading`` elements from
     line to line; ``batches`` of them (0: not batched), ``batch_stride`` elements apart.
+    ``window``: copies access a row window.
     """
 
     address: int
@@ -49,12 +51,16 @@ class GlobalMatrix:
     leading: int
     batches: int = 0
     batch_stride: int = 0
+    window: bool = False
 
     def map(self, type_: str, box: tuple[int, ...], swizzle: int) -> TensorMap:
         """The tensor map that copies boxes of (elements of a line, lines)."""
         size = dtype(type_).bits // 8
         shape: tuple[int, ...] = (self.length, self.count)
         strides: tuple[int, ...] = (self.leading * size,)
+        if self.window:
+            shape, box = (self.length, *window_shape()), (*box, 1, 1)
+            strides = window_strides(*strides)
         if self.batches:
             shape, box = (*shape, self.batches), (*box, 1)
             strides = (*strides, self.batch_stride * size)
@@ -66,7 +72,8 @@ class GlobalMatrix:
 @dataclass(frozen=True)
 class TmaOperand:
     """One operand of a stage. ``contiguous``: ``k`` or ``mn``. ``sharers``: CTAs of the cluster
-    that read the same tile; each loads its share and multicasts it to all.
+    that read the same tile; each loads its share and multicasts it to all. ``batched``: it is a
+    stack if the problem has batches; ``grouped``: tiles begin at any row.
     """
 
     type: str
@@ -74,6 +81,8 @@ class TmaOperand:
     depth: int
     contiguous: str
     sharers: int = 1
+    batched: bool = True
+    grouped: bool = False
 
     @property
     def size(self) -> int:
@@ -121,7 +130,7 @@ class TmaOperand:
         copies fill out-of-bounds rows with zeros at a third of their speed, and D does not depend
         on them.
         """
-        return self.major == "K" and self.sharers == 1
+        return not self.grouped and self.major == "K" and self.sharers == 1
 
     def edge_map(self, matrix: GlobalMatrix) -> TensorMap:
         """The tensor map of the last tile."""
@@ -248,10 +257,13 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
         b_sharers = larger(b_sharers, 2)
     a_depth, b_depth = (bk // 2 if problem.sparse == side else bk for side in "ab")
-    left = TmaOperand(problem.a, select(swap, bn, bm), a_depth, a, select(swap, cm, cn))
+    left = TmaOperand(
+        problem.a, select(swap, bn, bm), a_depth, a, select(swap, cm, cn),
+        not problem.has_row_groups, problem.groups is not None,
+    )  # fmt: skip
     extent = select(swap, bm, bn)
     if problem.weights is not None:
-        return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, problem.weights)
+        return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, weights=problem.weights)
     return left, TmaOperand(problem.b, extent, b_depth, b, b_sharers)
 
 

@@ -87,6 +87,7 @@ class _Catalog(NamedTuple):
 def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCosts]:
     """The candidates that fit problem and device, and their costs."""
     catalog = _catalog(traits(relayout_problem(problem)), device)
+    problem = problem.balanced
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
     row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
     index = tiles[row] * len(_SCHEDULES) + _SCHEDULE_OF_COLUMN[column]
@@ -156,7 +157,7 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
 def tiles(problem: Problem, device: DeviceSpec) -> Column:
     """The candidate tiles for a problem: (6, tiles) of M, N, K, consumers, pingpong, swap."""
     catalog = _catalog(traits(relayout_problem(problem)), device)
-    return catalog.tiles[:, _tiles(problem, device, catalog)]
+    return catalog.tiles[:, _tiles(problem.balanced, device, catalog)]
 
 
 def rasterization_group(problem: Problem) -> int:

@@ -8,7 +8,6 @@ a multiple of 16 bytes.
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
@@ -118,7 +117,8 @@ class Dispatch:
         or multiplies a pair or prepared weights.
         """
         epilogue, d = self.request.epilogue, self._d
-        pair = self.request.b2 is not None or self.request.weights is not None
+        request = self.request
+        pair = request.b2 is not None or request.weights is not None or request.groups is not None
         if not pair and (epilogue is None or epilogue.matrices == 1):
             return _layout_or_copy(d)
         own = None if 0 in d.shape else layout_with_order(d, True)
@@ -142,9 +142,9 @@ class Dispatch:
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
             align_c=align_c, align_d=layouts["d"].align,
-            batch=prod(request.batch), fast=request.fast_accum and a in FP8,
+            batch=request.matrices, fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
-            weights=weights, sparse=self._sparse(),
+            weights=weights, sparse=self._sparse(), groups=request.groups,
         )  # fmt: skip
 
     def _scaling(self) -> BlockScaling | None:

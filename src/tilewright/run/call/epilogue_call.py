@@ -27,15 +27,16 @@ from ..devices.array_placement import (
 from .alpha_beta import ScaleFactor
 from .epilogue_fast_call import LaunchedEpilogue, fast_matmul
 from .epilogue_request import (
-    ArrayOperand,
     EpilogueArguments,
     RequestedEpilogue,
     epilogue_arguments,
     request_with_epilogue,
 )
 from .fast_path import CallCache, FastCall
+from .grouped.row_groups import RowGroups
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
+from .operands.array_operand import ArrayOperand
 from .prepared_call import Addresses, PreparedCall, prepare_call
 from .request import (
     BlockScales,
@@ -104,9 +105,11 @@ def launch_with_epilogue(
     out: Any,
     problem: gemm.Problem | None = None,
     scales: BlockScales | None = None,
+    groups: RowGroups | None = None,
 ) -> LaunchedEpilogue:
-    """Stages 1 to 5 of a call. ``scales``: of blocks of A and B."""
-    requested = request_with_epilogue(a, b, arguments, options, out)
+    """Stages 1 to 5 of a call. ``scales``: of blocks of A and B; ``groups``: of their rows."""
+    grouping = None if groups is None else groups.grouping
+    requested = request_with_epilogue(a, b, arguments, options, out, grouping)
     scale_views = None
     if scales is not None:
         request, scale_views = request_with_scales(requested.request, scales)
@@ -119,13 +122,23 @@ def launch_with_epilogue(
     outs = requested.outs
     results = _results(requested, lambda shape, type_: kind.empty(a, shape, type_))
     d = requested.d_part(array_view.view(results[graph.d.name]))
-    views = OperandViews(requested.a, requested.b, None, d, requested.b2, scale_views)
+    sizes = None if groups is None else groups.sizes
+    views = OperandViews(requested.a, requested.b, None, d, requested.b2, scale_views, sizes)
     _check_outs(views, requested)
+    if groups is not None:
+        written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
+        groups.check(requested.device, written)
     if scale_views is not None and out is not None:
         scale_views.check_apart(d)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
-    others = [requested.b, requested.b2, *(x.view for x in inputs if x), *(scale_views or ())]
+    others = [
+        requested.b,
+        requested.b2,
+        *(x.view for x in inputs if x),
+        *(scale_views or ()),
+        sizes,
+    ]
     owners = [view.owner for view in others if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)
     call.run((a, *owners, *results.values()))
@@ -274,8 +287,14 @@ class StagedEpilogueCall(StagedCall):
     def _upload(self) -> Addresses:
         addresses = super()._upload()
         operands = [self._upload_input(x) if x else 0 for x in self._inputs]
-        operands += [self._alloc(prod(view.shape) * view.itemsize) for view in self._outputs]
+        operands += [self._alloc_output(view) for view in self._outputs]
         return addresses._replace(operands=tuple(operands))
+
+    def _alloc_output(self, view: ArrayView) -> int:
+        """Memory for an output after D; with groups its contents, as of D."""
+        if self.views.groups:
+            return self._upload_compact(view)
+        return self._alloc(prod(view.shape) * view.itemsize)
 
     def _upload_input(self, operand: ArrayOperand) -> int:
         """Upload an array without the dimensions along which it does not vary."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DeviceError, EpilogueError
+from ...errors import EpilogueError
 from ...gemm.epilogue.graph import (
     BIT,
     BITMASK,
@@ -22,6 +22,7 @@ from ...gemm.epilogue.graph import (
     EpilogueOutput,
 )
 from ...gemm.epilogue.tracing import Epilogue, epilogue
+from ...gemm.grouping import Grouping
 from ...gemm.problem import accumulator_type_of, scalar_type_of
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -30,6 +31,7 @@ from .alpha_beta import ALPHA, BETA, ScaleFactor, scale_factor
 from .batching.batch_dimensions import is_one_product
 from .batching.epilogue_batch import EpilogueBatch, epilogue_batches
 from .matrix_layout import MAX_ALIGN, signature_of
+from .operands.array_operand import INTEGER_TYPES, ArrayOperand, array_operand
 from .request import (
     EpilogueRequest,
     OperandSignature,
@@ -41,22 +43,8 @@ from .request import (
     make_request,
 )
 
-INTEGER_TYPES = ("s8", "u8", "s32")  # of arrays, which stay integers, also with one element
-INPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "ue8m0", *INTEGER_TYPES, "f64")
 OWN = ("a", "b", "out", "out_dtype", "precision", "fast_accum", "device", "config", "epilogue")
 ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
-Strides3 = tuple[int, int, int]  # along M, N and the batch
-
-
-class ArrayOperand(NamedTuple):
-    """An input that varies: its view, the dimensions along which it does, its strides, and its
-    type. A bitmask's strides along N are of bytes, which have 8 columns each.
-    """
-
-    view: ArrayView
-    varies: str
-    strides: Strides3
-    type: str
 
 
 class Operands(NamedTuple):
@@ -131,10 +119,15 @@ class RequestedEpilogue(NamedTuple):
 
 
 def request_with_epilogue(
-    a: Any, b: Any, arguments: EpilogueArguments, options: Any, out: Any
+    a: Any,
+    b: Any,
+    arguments: EpilogueArguments,
+    options: Any,
+    out: Any,
+    groups: Grouping | None = None,
 ) -> RequestedEpilogue:
     """The request of ``matmul`` with an epilogue; ``b`` may be two matrices, ``out`` a dict of
-    arrays by outputs. ``options``: ``matmul.MatmulOptions``.
+    arrays by outputs. ``options``: ``matmul.MatmulOptions``; ``groups``: of rows.
 
     Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
     """
@@ -155,6 +148,8 @@ def request_with_epilogue(
     matrices = {"a": a, "b": b} | ({} if b2 is None else {"b2": b2})
     views = {name: array_view.view(x) for name, x in matrices.items()}
     call = _Call(function, names, given, options, out)
+    if groups is not None:
+        return _requested(call, views, groups=groups)
     if is_one_product(views["a"].shape, views["b"].shape):
         return _requested(call, views)
     arrays = _array_operands(call, scalar_type_of(default_result(views["a"].dtype)))
@@ -193,7 +188,10 @@ def _array_operands(call: _Call, scalar_type: str) -> dict[str, ArrayView]:
 
 
 def _requested(
-    call: _Call, views: Mapping[str, ArrayView], batch: EpilogueBatch | None = None
+    call: _Call,
+    views: Mapping[str, ArrayView],
+    batch: EpilogueBatch | None = None,
+    groups: Grouping | None = None,
 ) -> RequestedEpilogue:
     """The request of one product, whose batch dimensions are folded by ``batch``."""
     if batch is not None:
@@ -202,7 +200,7 @@ def _requested(
     options, out = call.options, call.out
     where = common_device(va, vb, vb2)
     plain = make_request(va, vb, None, None, None, False, options.precision, options.fast_accum)
-    plain = plain._replace(b2=None if vb2 is None else signature_of(vb2))
+    plain = plain._replace(b2=None if vb2 is None else signature_of(vb2), groups=groups)
     accumulator = accumulator_type_of(plain.mma_dtypes[0])
     probe = plain._replace(dtype=default_result(va.dtype))
     check_request(probe)
@@ -247,7 +245,7 @@ def _with_factors(
 def _classified(call: _Call, request: Request, where: str, batch: EpilogueBatch | None) -> Operands:
     """The operands by kind."""
     operands = Operands({}, {}, {})
-    shape = (prod(request.batch), *request.mnk[:2])
+    shape = (request.matrices, *request.mnk[:2])
     for name, value in call.named.items():
         if value is None or isinstance(value, bool | str):
             operands.static[name] = value
@@ -257,7 +255,7 @@ def _classified(call: _Call, request: Request, where: str, batch: EpilogueBatch 
             view = array_view.view(value)
             if batch is not None:
                 view = batch.operand(name, view)
-            operands.arrays[name] = _array_operand(name, view, shape, request, where)
+            operands.arrays[name] = array_operand(name, view, shape, request, where)
     return operands
 
 
@@ -289,46 +287,6 @@ def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any])
         )
     arrays = {n: x for n, x in function.defaults.items() if n in names and array_view.is_array(x)}
     return {name: given.get(name, arrays.get(name)) for name in names if name in {*given, *arrays}}
-
-
-def _array_operand(
-    name: str, view: ArrayView, shape: tuple[int, int, int], request: Request, where: str
-) -> ArrayOperand:
-    """An array that broadcasts to D, whose shape is (batch, M, N)."""
-    if view.device != where:
-        raise DeviceError(f"{name} must be on {where}, where the matrices are, got {view.device}")
-    type_ = BIT if _is_bitmask(view, shape) else view.dtype
-    other = (type_ == "f64") != (request.scale_dtype == "f64")  # f64 only with f64
-    if type_ != BIT and (type_ not in INPUT_TYPES or other):
-        allowed = "f64" if request.scale_dtype == "f64" else ", ".join(INPUT_TYPES[:-1])
-        raise EpilogueError(f"{name} must be one of {allowed}, got {view.dtype}")
-    rank = len(request.output_shape)
-    sizes = (1,) * (rank - len(view.shape)) + view.shape
-    target = shape[-rank:]
-    if type_ == BIT:
-        target = (*target[:-1], sizes[-1])
-    fits = len(sizes) == rank and all(s in (1, t) for s, t in zip(sizes, target, strict=True))
-    if not fits:
-        shown = "×".join(map(str, target))
-        hint = f"a value per row has shape ({shape[1]}, 1)" if view.shape == (shape[1],) else ""
-        raise EpilogueError(
-            f"{name} must broadcast to D, {shown}, got shape {view.shape}", hint=hint
-        )
-    if view.address % view.itemsize:
-        raise EpilogueError(f"{name} must be aligned to its elements, got {view.address:#x}")
-    strides = (0,) * (rank - len(view.shape)) + view.strides
-    kept = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
-    varies = "".join(d for d, stride in zip("bmn"[-rank:], kept, strict=True) if stride)
-    if type_ == BIT:
-        varies = "b" * ("b" in varies) + "mn"
-    strides3 = kept[-2], kept[-1], kept[0] if rank == 3 else 0
-    return ArrayOperand(view, varies or "n", strides3, type_)
-
-
-def _is_bitmask(view: ArrayView, shape: tuple[int, int, int]) -> bool:
-    """Whether an array has the type and the shape of a bitmask of D, and no other operand's."""
-    columns = -(-shape[2] // 8)
-    return view.dtype == "u8" and columns > 1 and view.shape[-2:] == (shape[1], columns)
 
 
 def _traced(

@@ -44,6 +44,7 @@ def launch_in_place(
         at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands,
         (views.scales[0].address, views.scales[1].address) if views.scales else (0, 0),
         views.metadata.address if views.metadata else 0,
+        views.groups.address if views.groups else 0,
     )  # fmt: skip
     prepared.launch(addresses, scales, stream)
     if layout.copied:

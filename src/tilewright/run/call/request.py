@@ -7,12 +7,14 @@ A request holds no addresses, so each distinct request is validated once. Only
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ... import dtypes
 from ...errors import DeviceError, DtypeError, ProblemError
+from ...gemm.grouping import Grouping, has_row_groups
 from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
 from ...quantization.weight_format import PreparedWeights, WeightFormat
 from ..arrays.array_view import ArrayView
@@ -110,7 +112,8 @@ class Request(NamedTuple):
     ``out`` is None if D is a new array; ``dtype`` is D's type. ``reads_c``: there is a C, and β is
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
     ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
-    multiplied by, too; ``scales``: of blocks of A and B; ``weights``: what B's array holds.
+    multiplied by, too; ``scales``: of blocks of A and B; ``weights``: what B's array holds;
+    ``groups``: of rows of A and D, each multiplied by a matrix of the stack B.
     """
 
     a: ArraySignature
@@ -125,6 +128,7 @@ class Request(NamedTuple):
     b2: ArraySignature | None = None
     scales: BlockScaleRequest | None = None
     weights: WeightRequest | None = None
+    groups: Grouping | None = None
 
     @property
     def b_shape(self) -> tuple[int, ...]:
@@ -146,6 +150,11 @@ class Request(NamedTuple):
     def batch(self) -> tuple[int, ...]:
         """The number of products, as a tuple of one, if a and b are stacks of matrices; else ()."""
         return self.a.shape[:-2]
+
+    @property
+    def matrices(self) -> int:
+        """The number of matrices B."""
+        return self.b.shape[0] if has_row_groups(self.groups) else prod(self.batch)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -240,7 +249,7 @@ def _check_shapes(request: Request) -> None:
     shapes = f"got a {_shape(request.a)} and b {'×'.join(map(str, b))}"
     if a[-1] != b[-2]:
         raise ProblemError(f"a must have as many columns as b has rows, {shapes}")
-    if a[:-2] != b[:-2]:
+    if a[:-2] != b[:-2] and not has_row_groups(request.groups):
         raise ProblemError(
             f"a and b must be two matrices or two stacks of equal length, {shapes}",
             hint="expand one of them (a stack's stride may be 0), or reshape the other to a matrix",

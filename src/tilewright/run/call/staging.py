@@ -59,7 +59,7 @@ class StagedCall:
             b = self._upload_matrix(views.b, layouts["b"], "b")
         if views.c is not None:
             c = self._upload_matrix(views.c, layouts["c"])
-        d = self._alloc_matrix(views.d, layouts["d"])
+        d = self._upload_d() if views.groups else self._alloc_matrix(views.d, layouts["d"])
         workspace = self._alloc(prepared.workspace) if prepared.workspace else 0
         b2 = 0
         if views.b2 is not None:
@@ -68,7 +68,12 @@ class StagedCall:
         if views.scales is not None:
             scales = (self._upload_compact(views.scales[0]), self._upload_compact(views.scales[1]))
         metadata = 0 if views.metadata is None else self._upload_compact(views.metadata)
-        return Addresses(a, b, c, d, workspace, b2, scales=scales, metadata=metadata)
+        groups = 0 if views.groups is None else self._upload_compact(views.groups)
+        return Addresses(a, b, c, d, workspace, b2, scales=scales, metadata=metadata, groups=groups)
+
+    def _upload_d(self) -> int:
+        """Upload D, of which the kernel writes the rows of groups only."""
+        return self._upload_matrix(self.views.d, self.prepared.layouts["d"])
 
     def _upload_compact(self, view: ArrayView) -> int:
         """Upload an array without gaps between its elements."""

@@ -1,0 +1,49 @@
+"""Grouping: how a dimension of a product is divided into groups, by an array in device memory.
+
+    groups of rows (along M)      rows of A and D from offsets[g] to offsets[g + 1], times B[g]
+    groups of fixed capacity      the first counts[g] rows of A[g] and D[g], times B[g]
+
+The sizes are read by the kernel alone, so a call neither waits for them nor compiles for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ProblemError
+
+INDEX_TYPES = ("s32", "s64")
+# What the array has: the end of each group; the begin of the first group and then the ends; the
+# number of rows of each group, whose rows begin at a multiple of the capacity.
+ENDS, OFFSETS, COUNTS = "ends", "offsets", "counts"
+FORMS = (ENDS, OFFSETS, COUNTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The groups of a problem. ``index``: the type of the array, s32 or s64; ``form``: ``ends``,
+    ``offsets`` or ``counts``. Raises ProblemError.
+    """
+
+    index: str
+    form: str
+
+    def __post_init__(self) -> None:
+        for name, given, allowed in (
+            ("index", self.index, INDEX_TYPES), ("form", self.form, FORMS),
+        ):  # fmt: skip
+            if given not in allowed:
+                raise ProblemError(f"{name} must be one of {', '.join(allowed)}, got {given!r:.60}")
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether the rows of each group are a matrix of their own, of a fixed capacity."""
+        return self.form == COUNTS
+
+    def __str__(self) -> str:
+        return f"rows by {self.form} of {self.index}"
+
+
+def has_row_groups(groups: Grouping | None) -> bool:
+    """Whether there are groups, and their rows are those of one matrix."""
+    return groups is not None and not groups.has_capacity

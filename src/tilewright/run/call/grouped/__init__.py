@@ -1,0 +1,1 @@
+"""Grouped products: the sizes of groups, and the call ``grouped_matmul``."""

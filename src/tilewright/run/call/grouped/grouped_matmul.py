@@ -1,0 +1,107 @@
+"""The call ``grouped_matmul``: products of groups of rows with a matrix each, in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....gemm.epilogue.tracing import epilogue_key
+from ..epilogue_call import launch_with_epilogue
+from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
+from ..epilogue_request import EpilogueArguments
+from ..fast_path import CallCache, CallForm, D, FastCall
+from ..request import MatmulOptions
+from .row_groups import row_groups
+
+_fast_calls = CallCache()
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    *,
+    offsets: Any = None,
+    counts: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    device: Any = None,
+    config: Any = None,
+    epilogue: Any = None,
+    **operands: Any,
+) -> Any:
+    """D[rows of group g] = A[rows of group g] B[g], for all groups in one launch.
+
+    ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
+    weights (groups, N, K) is read where it is. f16 or bf16.
+
+    With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
+    offsets[g + 1] (groups + 1 elements), or from offsets[g - 1], the first from 0, to offsets[g]
+    (groups elements: the ends, as torch has them). With ``counts``, ``a`` is (groups, capacity, K)
+    and the result (groups, capacity, N), and group g has the first counts[g] rows of its matrix.
+    Rows of no group are not written; groups may be empty.
+
+    ``offsets`` and ``counts`` are int32 or int64 arrays where ``a`` is. The kernel reads them: the
+    host does not wait, and a call in a CUDA graph may have other sizes at each replay. On the CPU
+    sizes that decrease or exceed M are an error; on a GPU the kernel takes them for the nearest
+    possible size, so that no row outside of D is written.
+
+    ``epilogue`` and its ``operands`` are those of ``matmul``: an operand broadcasts to (M, N), or
+    is (groups, 1, N) or (groups, 1, 1) and varies by group. The other arguments are ``matmul``'s.
+
+    >>> y = tilewright.grouped_matmul(x, w.mT, offsets=ends)
+
+    Raises ProblemError, DtypeError, DeviceError, ConfigError, EpilogueError.
+    """
+    options = out_dtype, "ieee", False, device, config
+    sizes = counts if offsets is None else offsets
+    try:
+        shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
+        function = None if epilogue is None else epilogue_key(epilogue)
+        key: Any = function, type(a), a.shape, shapes, sizes.shape, counts is None, options
+        candidates = _fast_calls.by_key.get(key, ())
+        if epilogue is not None and function is None:
+            key = None
+    except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
+        key, candidates = None, ()
+    for fast_call in candidates:
+        result = fast_call(a, b, sizes, out, operands)
+        if result is not None:
+            return result
+    if epilogue is None and operands:
+        raise TypeError(
+            f"grouped_matmul() got unexpected arguments {', '.join(operands)}; operands need an "
+            "epilogue"
+        )
+    passed = EpilogueArguments(epilogue or _accumulator, {}, operands)
+    first = b[0] if isinstance(b, tuple | list) and len(b) == 2 else b
+    groups = row_groups(a, first, offsets, counts)
+    call = launch_with_epilogue(a, b, passed, MatmulOptions(*options), out, groups=groups)
+    if key is not None and not isinstance(out, Mapping):
+        repeat = _fast_call(call, a, b, sizes, out, operands)
+        if repeat is not None:
+            _fast_calls.add(key, repeat)
+    return call.result
+
+
+def _accumulator(acc: Any) -> Any:
+    return acc
+
+
+def _fast_call(
+    call: LaunchedEpilogue, a: Any, b: Any, sizes: Any, out: Any, operands: Mapping[str, Any]
+) -> FastCall | None:
+    """The fast path for calls like this one: ``fast_call(a, b, groups, out, operands)``."""
+    statements = ["if operands.keys() != names:", "    return None"]
+    matrices = {"a": a, "b": b, "groups": sizes}
+    if call.requested.b2 is not None:
+        statements += ["if type(b) not in pair or len(b) != 2:", "    return None", "b, b2 = b"]
+        matrices["b"], matrices["b2"] = b
+    if out is not None:
+        matrices[D] = out
+    sources = {name: (f"operands[{name!r}]", x) for name, x in operands.items()}
+    form = CallForm(
+        f"a, b, groups, {D}, operands",
+        tuple(statements),
+        constants={"names": frozenset(operands), "pair": (tuple, list)},
+    )
+    return fast_call_with_epilogue(call, form, matrices, sources)

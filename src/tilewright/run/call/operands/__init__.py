@@ -1,0 +1,1 @@
+"""The arrays of a call besides its matrices."""

@@ -1,0 +1,86 @@
+"""``grouped_matmul`` on the virtual machine: rows of groups, any sizes, epilogues, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from references.grouped_products import CASES, GroupedCase, check, groups_of, operands, product
+from tilewright.errors import DtypeError, EpilogueError, ProblemError
+
+pytestmark = pytest.mark.vm
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_of_groups_alone_are_written(case: GroupedCase) -> None:
+    check(case, *product(case, "vm"))
+
+
+def test_operands_of_the_epilogue_vary_by_row_column_and_group() -> None:
+    case = GroupedCase((3, 0, 70, 1), 64, 64, after=2)
+    a, b, sizes, out = operands(case)
+    rng = np.random.default_rng(1)
+    rows, columns = (rng.random(s).astype(np.float32) for s in ((len(a), 1), (64,)))
+    experts, scales = (rng.random(s).astype(np.float32) for s in ((4, 1, 64), (4, 1, 1)))
+
+    def function(acc: Any, rows: Any, columns: Any, experts: Any, scales: Any) -> Any:
+        return tilewright.relu(acc * scales + experts) * rows + columns
+
+    given = {"rows": rows, "columns": columns, "experts": experts, "scales": scales}
+    found = tilewright.grouped_matmul(
+        a, b, **sizes, out=out, epilogue=function, device="vm", **given
+    )
+    for g, (x, r, y) in enumerate(
+        zip(*(groups_of(case, m) for m in (a, rows, found)), strict=True)
+    ):
+        acc = x.astype(np.float64) @ b[g].astype(np.float64)
+        expected = np.maximum(acc * scales[g] + experts[g], 0) * r + columns
+        np.testing.assert_allclose(y.astype(np.float64), expected, rtol=2**-7, atol=0.05)
+    assert (found[-2:] == out.dtype.type(7)).all()
+
+
+def test_a_gate_is_a_second_stack() -> None:
+    case = GroupedCase((5, 0, 66), 64, 64)
+    a, b, sizes, _ = operands(case)
+    gate = b[::-1].copy()
+    found = tilewright.grouped_matmul(
+        a, (gate, b), **sizes, epilogue=lambda g, x: tilewright.relu(g) * x, device="vm"
+    )
+    for g, (x, y) in enumerate(zip(*(groups_of(case, m) for m in (a, found)), strict=True)):
+        left, right = (x.astype(np.float64) @ w[g].astype(np.float64) for w in (gate, b))
+        np.testing.assert_allclose(
+            y.astype(np.float64), np.maximum(left, 0) * right, rtol=2**-7, atol=0.2
+        )
+
+
+A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ProblemError, "one of offsets and counts must be given, got neither"),
+        ({"offsets": [4, 3]}, ProblemError, r"offsets\[1\] must be from 4 to 8, got 3"),
+        ({"offsets": [0, 4, 9]}, ProblemError, r"offsets\[2\] must be from 4 to 8, got 9"),
+        ({"offsets": [-1, 8]}, ProblemError, r"offsets\[0\] must be from 0 to 8, got -1"),
+        ({"offsets": [8]}, ProblemError, "offsets must have 2 or 3 elements for 2 groups"),
+        ({"offsets": np.ones(2, np.float32)}, DtypeError, "offsets must be one of s32, s64"),
+        ({"counts": [1, 2]}, ProblemError, r"a must be \(groups, capacity, K\)"),
+        (
+            {"offsets": [4, 8], "epilogue": lambda acc: {"d": acc, "s": tilewright.sum(acc)}},
+            ProblemError, "must not reduce D",
+        ),
+        (
+            {"offsets": [4, 8], "epilogue": lambda acc, x: acc + x, "x": np.ones((2, 8, 24), "f4")},
+            EpilogueError, "x must not vary by group and by row",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_typed_errors(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        tilewright.grouped_matmul(A, B, device="vm", **arguments)

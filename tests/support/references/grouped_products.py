@@ -1,0 +1,96 @@
+"""Grouped products: cases of group sizes, and what the rows of each group must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from tilewright import dtypes
+
+UNWRITTEN = 7.0
+
+
+@dataclass(frozen=True)
+class GroupedCase:
+    """Groups of ``sizes`` rows, times matrices of N×K. ``before``, ``after``: rows of no group;
+    with ``capacity`` each group has a matrix of its own.
+    """
+
+    sizes: tuple[int, ...]
+    n: int
+    k: int
+    config: str | None = None
+    type: str = "bf16"
+    index: Any = np.int32
+    before: int = 0
+    after: int = 0
+    capacity: int = 0
+    row_major_b: bool = False
+
+    def __str__(self) -> str:
+        return f"{'-'.join(map(str, self.sizes))}x{self.n}x{self.k}_{self.config}"
+
+
+CASES = [
+    GroupedCase((3, 0, 70, 1), 64, 64),
+    GroupedCase((0, 0, 5), 64, 136, "tma:64x16x64:1:3~", "f16"),
+    GroupedCase((5, 130, 0, 257), 96, 192, "tma:128x96x64:2:3", index=np.int64, before=4, after=9),
+    GroupedCase((1, 200, 65), 80, 64, "tma:128x128x64:2p:3", after=1),
+    GroupedCase((40, 0, 90), 256, 64, "tma:128x32x64:2:3/2x1~", "f16"),
+    GroupedCase((300, 1), 192, 64, "tma:64x64x64:1:3/1x2", row_major_b=True),
+    GroupedCase((9, 64, 0, 33), 72, 64, "tma:64x48x64:1:3~", capacity=64),
+    GroupedCase((7, 20), 61, 40, "tma:64x64x64:1:3", after=2),
+]  # fmt: skip
+
+
+def operands(case: GroupedCase) -> tuple[Any, Any, dict[str, Any], Any]:
+    """A, B, the sizes as an argument of ``grouped_matmul``, and a D to write to."""
+    rng = np.random.default_rng(case.n)
+    type_ = dtypes.dtype(case.type).numpy
+    groups, rows = len(case.sizes), sum(case.sizes) + case.before + case.after
+    lead = (groups, case.capacity) if case.capacity else (rows,)
+    a = rng.standard_normal((*lead, case.k)).astype(type_)
+    shape = (groups, case.k, case.n) if case.row_major_b else (groups, case.n, case.k)
+    b = rng.standard_normal(shape).astype(type_)
+    b = b if case.row_major_b else b.transpose(0, 2, 1)
+    out = np.full((*lead, case.n), UNWRITTEN, type_)
+    ends = np.cumsum(case.sizes) + case.before
+    if case.capacity:
+        return a, b, {"counts": np.array(case.sizes, case.index)}, out
+    offsets = np.concatenate([[case.before], ends]) if case.before else ends
+    return a, b, {"offsets": offsets.astype(case.index)}, out
+
+
+def groups_of(case: GroupedCase, x: Any) -> list[Any]:
+    """The rows of each group of a matrix or a stack."""
+    if case.capacity:
+        return [x[g, :size] for g, size in enumerate(case.sizes)]
+    begins = case.before + np.cumsum((0, *case.sizes))
+    return [x[i : i + size] for i, size in zip(begins, case.sizes, strict=False)]
+
+
+def check(case: GroupedCase, a: Any, b: Any, d: Any) -> None:
+    """Assert that the groups' rows of D are the products, and that no other row was written."""
+    rest = d.copy()
+    for g, (x, y) in enumerate(zip(groups_of(case, a), groups_of(case, d), strict=True)):
+        exact = x.astype(np.float64) @ b[g].astype(np.float64)
+        scale = np.abs(x.astype(np.float64)) @ np.abs(b[g].astype(np.float64))
+        assert (np.abs(y.astype(np.float64) - exact) <= 2**-8 * scale).all()
+    for y in groups_of(case, rest):
+        y[:] = UNWRITTEN
+    assert (rest == np.array(UNWRITTEN, rest.dtype)).all()
+
+
+def product(case: GroupedCase, device: Any, **more: Any) -> tuple[Any, Any, Any]:
+    """A, B and D of a case on a device."""
+    a, b, sizes, out = operands(case)
+    return (
+        a,
+        b,
+        tilewright.grouped_matmul(
+            a, b, **sizes, out=out, config=case.config, device=device, **more
+        ),
+    )
