@@ -14,6 +14,8 @@ from tilewright.sass import CubinFile, decode_code, encode_code, encoding_table,
 from tilewright.sass.code_motion import CodeMotion
 from tilewright.sass.lint import LINT_RULES, lint_cubin, lint_function
 from tilewright.sass.lint.register_banks import bank_conflicts
+from tilewright.sass.machine.hazards import function_code
+from tilewright.sass.machine.register_effects import registers_needed
 from tilewright.sass.sass_text import parse_instruction
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
@@ -86,3 +88,16 @@ def test_the_command_prints_findings(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_bytes(with_code(read, name, changed, motion).build())
     assert main(["sass", "lint", str(file), "--function", name]) == 1
     assert "raw-barrier" in capsys.readouterr().out
+
+
+@needs_ptxas
+@pytest.mark.tools
+def test_ptxas_counts_the_registers_as_we_do() -> None:
+    for name, arch in (("networks", "sm_90a"), ("matmul", "sm_80")):
+        data = cubin(name, arch)
+        assert data
+        read = CubinFile.parse(data)
+        for function in read.functions:
+            texts = [x.text for x in function_code(read, function).instructions if x.text]
+            assert registers_needed(read.sm, texts) <= read.registers(function)
+            assert read.registers(function) - registers_needed(read.sm, texts) <= 1

@@ -7,6 +7,7 @@ Arrays are allocated in the virtual machine's memory, so after the launch they h
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,22 +96,15 @@ class CommandLineArguments:
         if kind == "bytes":
             return _parse_bytes("".join(rest))
         if len(rest) == 1:
-            return _parse_scalar(kind, rest[0])
+            return parse_scalar(kind, rest[0])
         raise _unknown_value(f"{what} is not a valid argument")
 
     # --- arrays ---
 
     def _parse_fill(self, kind: str, rest: list[str]) -> MachineArray:
-        if len(rest) != 2:
-            raise LaunchError(f"an array needs a type and a shape, for example {kind}:f32:64x64")
-        t, shape = dtype(rest[0]), _parse_shape(rest[1])
+        t, shape = _array_type(kind, rest)
         machine_array = self._allocate(t, shape)
-        if kind == "random":
-            machine_array.array[...] = normal(self.rng, shape, t)
-        elif kind == "arange":
-            machine_array.array[...] = np.arange(machine_array.array.size).reshape(shape)
-        elif kind == "ones":
-            machine_array.array[...] = 1
+        _fill(machine_array.array, kind, t, self.rng)
         return machine_array
 
     def _load_npy(self, file: str, type_: str | None) -> MachineArray:
@@ -178,6 +172,40 @@ def _unknown_value(message: str) -> LaunchError:
     return LaunchError(message, hint=f"valid values are {' '.join(ARGUMENT_SYNTAX.split())}")
 
 
+def parse_fill(kind: str, rest: Sequence[str], rng: np.random.Generator) -> Array:
+    """An array by its fill (zeros, ones, arange, random), type and shape. Raises LaunchError."""
+    if kind not in _FILLS:
+        raise _unknown_value(f"{kind} is not a fill")
+    t, shape = _array_type(kind, rest)
+    made: Array = np.zeros(shape, t.numpy)
+    _fill(made, kind, t, rng)
+    return made
+
+
+def _array_type(kind: str, rest: Sequence[str]) -> tuple[DType, tuple[int, ...]]:
+    if len(rest) != 2:
+        raise LaunchError(f"an array needs a type and a shape, for example {kind}:f32:64x64")
+    return dtype(rest[0]), _parse_shape(rest[1])
+
+
+def _fill(array: Array, kind: str, t: DType, rng: np.random.Generator) -> None:
+    """Fill an array of zeros."""
+    if kind == "random":
+        array[...] = normal(rng, array.shape, t)
+    elif kind == "arange":
+        array[...] = np.arange(array.size).reshape(array.shape)
+    elif kind == "ones":
+        array[...] = 1
+
+
+def parse_dims(text: str) -> tuple[int, ...]:
+    """X, X,Y or X,Y,Z of a grid or a block, for argparse."""
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise ArgumentTypeError(f"must be one to three integers, got {text!r}") from None
+
+
 def _parse_shape(text: str) -> tuple[int, ...]:
     """Parse extents, for example ``64x128``."""
     words = text.split("x")
@@ -200,7 +228,7 @@ def _parse_int(text: str) -> int:
         raise LaunchError(f"must be an integer, got {text!r}") from None
 
 
-def _parse_scalar(type_: str, text: str) -> Any:
+def parse_scalar(type_: str, text: str) -> Any:
     """A NumPy scalar of a number format. Raises LaunchError if the number does not fit it."""
     if type_ not in DTYPES or DTYPES[type_].kind not in _NUMBERS:
         raise _unknown_value(f"{type_} is not a scalar type")

@@ -6,14 +6,21 @@ text = disassemble(table, cubin.code("kernel"))
 assert assemble(table, text) == cubin.code("kernel")
 """
 
-from .code_listing import assemble, decode_code, disassemble, encode_code
-from .code_motion import CodeMotion
-from .control_code import ControlCode
-from .cubin_edit import with_code
-from .cubin_file import CubinFile
-from .encoding_table import EncodingTable, encoding_table
-from .sass_instruction import SassInstruction, decode_instruction, encode_instruction
-from .sass_text import SassOperand, SassText, parse_instruction
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import exports
+
+if TYPE_CHECKING:
+    from .code_listing import assemble, decode_code, disassemble, encode_code
+    from .code_motion import CodeMotion
+    from .control_code import ControlCode
+    from .cubin_edit import with_code
+    from .cubin_file import CubinFile
+    from .encoding_table import EncodingTable, encoding_table
+    from .sass_instruction import SassInstruction, decode_instruction, encode_instruction
+    from .sass_text import SassOperand, SassText, parse_instruction
+
+__getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
     "CubinFile", "CodeMotion", "with_code",

@@ -50,6 +50,13 @@ class DwarfCursor:
                 return value
         raise CubinError(f"a LEB128 number must have at most {_LONGEST} bytes, at {self.at:#x}")
 
+    def sleb(self) -> int:
+        """A signed LEB128 number."""
+        start = self.at
+        value = self.uleb()
+        bits = 7 * (self.at - start)
+        return value - (1 << bits) if value >> bits - 1 & 1 else value
+
     def text(self) -> bytes:
         """A zero-terminated string, without the zero."""
         stop = self.data.find(b"\0", self.at, self.end)

@@ -13,8 +13,8 @@ from ..errors import CubinError
 from .code_motion import CodeMotion
 from .dwarf_bytes import DwarfCursor, sleb, uleb
 
-_COPY, _ADVANCE_PC, _ADVANCE_LINE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 8, 9
-_END_SEQUENCE, _SET_ADDRESS = 1, 2
+COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
+END_SEQUENCE, SET_ADDRESS = 1, 2
 
 # The motion and the old start of the code that a set_address operand refers to, by the operand's
 # offset in the section and its value; None for code that did not move.
@@ -22,12 +22,15 @@ Lookup = Callable[[int, int], "tuple[CodeMotion, int] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class LineHeader:
+    """What a program's operations mean; ``tables`` are the directories and file names."""
+
     minimum: int  # bytes of the shortest instruction
     line_base: int
     line_range: int
     opcode_base: int
     lengths: bytes  # operands of each standard opcode
+    tables: bytes = b""
 
     def special(self, opcode: int) -> tuple[int, int]:
         """(bytes, lines) by which a special opcode advances."""
@@ -49,7 +52,7 @@ def move_line_section(data: bytes, lookup: Lookup) -> tuple[bytes, dict[int, int
         end = cursor.at + length
         head = cursor.at - start
         unit = DwarfCursor(data, cursor.at, end)
-        header = _header(unit, width)
+        header = line_header(unit, width)
         program = _Program(unit, header, lookup, len(out) - start)
         body = data[start + head : unit.at] + program.moved()
         operands |= program.operands
@@ -59,7 +62,7 @@ def move_line_section(data: bytes, lookup: Lookup) -> tuple[bytes, dict[int, int
     return bytes(out), operands
 
 
-def _header(unit: DwarfCursor, width: int) -> _Header:
+def line_header(unit: DwarfCursor, width: int) -> LineHeader:
     """Read a header of version 2 to 4; the cursor is then at the program."""
     version = unit.number(2)
     if version not in (2, 3, 4):
@@ -75,14 +78,15 @@ def _header(unit: DwarfCursor, width: int) -> _Header:
     if not line_range or not opcode_base or program > unit.end:
         raise CubinError("a line table's header must have a line range and end inside its unit")
     lengths = unit.take(opcode_base - 1)
+    tables = unit.take(max(0, program - unit.at))
     unit.at = program
-    return _Header(minimum, base, line_range, opcode_base, lengths)
+    return LineHeader(minimum, base, line_range, opcode_base, lengths, tables)
 
 
 class _Program:
     """Rewrites one line number program; ``shift`` is how far the unit itself moved."""
 
-    def __init__(self, unit: DwarfCursor, header: _Header, lookup: Lookup, shift: int) -> None:
+    def __init__(self, unit: DwarfCursor, header: LineHeader, lookup: Lookup, shift: int) -> None:
         self.unit = unit
         self.header = header
         self.lookup = lookup
@@ -109,11 +113,11 @@ class _Program:
         self.out += self.unit.data[start : self.unit.at]
 
     def _standard(self, start: int, opcode: int) -> None:
-        if opcode == _ADVANCE_PC:
+        if opcode == ADVANCE_PC:
             return self._advance(start, self.unit.uleb() * self.header.minimum, 0)
-        if opcode == _CONST_ADD_PC:
+        if opcode == CONST_ADD_PC:
             return self._advance(start, self.header.special(255)[0], 0)
-        if opcode == _FIXED_ADVANCE_PC:
+        if opcode == FIXED_ADVANCE_PC:
             return self._advance(start, self.unit.number(2), 0)
         for _ in range(self.header.lengths[opcode - 1]):
             self.unit.uleb()
@@ -123,7 +127,7 @@ class _Program:
         length = self.unit.uleb()
         first = self.unit.at
         contents = self.unit.take(length)
-        if contents[:1] == bytes([_SET_ADDRESS]):
+        if contents[:1] == bytes([SET_ADDRESS]):
             operand = first + 1
             self.code = self.lookup(operand, int.from_bytes(contents[1:], "little"))
             self.old = self.new = 0
@@ -133,7 +137,7 @@ class _Program:
                     "a line table can't follow instructions that changed their order",
                     hint="assemble the kernel without -lineinfo",
                 )
-        elif contents[:1] == bytes([_END_SEQUENCE]):
+        elif contents[:1] == bytes([END_SEQUENCE]):
             self.code = None
         self._keep(start)
 
@@ -156,8 +160,8 @@ class _Program:
         if size % max(1, self.header.minimum):
             raise CubinError(f"code must move by multiples of {self.header.minimum}, got {size}")
         if size:
-            self.out += bytes([_ADVANCE_PC]) + uleb(size // self.header.minimum)
+            self.out += bytes([ADVANCE_PC]) + uleb(size // self.header.minimum)
         if lines:
-            self.out += bytes([_ADVANCE_LINE]) + sleb(lines)
+            self.out += bytes([ADVANCE_LINE]) + sleb(lines)
         if row:
-            self.out.append(_COPY)
+            self.out.append(COPY)

@@ -16,7 +16,12 @@ from ...ptx import parameter_block
 from ...target import DEFAULT_DEVICE, Target
 from ...vm import STACK, Machine
 from .. import console, output_files
-from ..argument_values import ARGUMENT_SYNTAX, CommandLineArguments, MachineArray
+from ..argument_values import (
+    ARGUMENT_SYNTAX,
+    CommandLineArguments,
+    MachineArray,
+    parse_dims,
+)
 from ..ptx_source import read
 
 _MIN_NAME_WIDTH = 10
@@ -33,9 +38,9 @@ def add(commands: Any) -> None:
     option = command.add_argument
     option("files", metavar="FILE", nargs="+")
     option("--entry", metavar="NAME", help="name of the kernel, if the file has several")
-    option("--grid", type=_dims, required=True, metavar="X[,Y[,Z]]", help="CTAs of the grid")
-    option("--block", type=_dims, required=True, metavar="X[,Y[,Z]]", help="threads per CTA")
-    option("--cluster", type=_dims, metavar="X[,Y[,Z]]", help="CTAs per cluster")
+    option("--grid", type=parse_dims, required=True, metavar="X[,Y[,Z]]", help="CTAs of the grid")
+    option("--block", type=parse_dims, required=True, metavar="X[,Y[,Z]]", help="threads per CTA")
+    option("--cluster", type=parse_dims, metavar="X[,Y[,Z]]", help="CTAs per cluster")
     option("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     option("--arch", help=f"architecture (default: {DEFAULT_DEVICE.target}, or that of the file)")
     option(
@@ -61,13 +66,6 @@ def add(commands: Any) -> None:
         help="write an array to a .npy file after the launch",
     )  # fmt: skip
     command.set_defaults(run=run)
-
-
-def _dims(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be one to three integers, got {text!r}") from None
 
 
 def run(options: argparse.Namespace) -> int:

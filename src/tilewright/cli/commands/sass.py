@@ -1,22 +1,21 @@
-"""``tilewright sass``: disassemble and lint the machine code of a cubin, and maxas' actions."""
+"""``tilewright sass``: disassemble and lint the machine code of a cubin, and further actions."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from ...errors import CubinError
-from ...sass import CubinFile, disassemble, encoding_table
+from ...sass import disassemble, encoding_table
 from ...sass.lint import LINT_RULES, lint_function
 from ...sass.machine.hazards import function_code
-from . import sass_maxas
+from . import sass_maxas, sass_report
+from .sass_report import functions, read_cubin
 
 
 def add(commands: Any) -> None:
     """Add the subcommand to the parser."""
     command = commands.add_parser(
-        "sass", help="disassemble, lint, schedule, assemble the machine code of a cubin"
+        "sass", help="disassemble, annotate, compare, lint, assemble, time machine code"
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     action = actions.add_parser(
@@ -38,6 +37,7 @@ def add(commands: Any) -> None:
     _add_file(action)
     action.add_argument("--speed", action="store_true", help="report bank conflicts and idle reuse")
     action.set_defaults(run=lint)
+    sass_report.add(actions)
     sass_maxas.add(actions)
 
 
@@ -46,21 +46,11 @@ def _add_file(action: argparse.ArgumentParser) -> None:
     action.add_argument("--function", default="", metavar="NAME", help="take only this function")
 
 
-def _functions(options: argparse.Namespace) -> tuple[CubinFile, list[str]]:
-    """The cubin and the chosen functions' names. Raises CubinError where there are none."""
-    cubin = CubinFile.parse(Path(options.file).read_bytes())
-    names = [n for n in cubin.functions if options.function in ("", n)]
-    if not names:
-        known = ", ".join(cubin.functions[:8])
-        raise CubinError(f"--function must be one of {known}, got {options.function!r}")
-    return cubin, names
-
-
 def lint(options: argparse.Namespace) -> int:
     """Print the findings; 1 if there are any. Raises CubinError and SassError as ``run`` does."""
-    cubin, names = _functions(options)
+    cubin = read_cubin(options.file)
     count = 0
-    for name in names:
+    for name in functions(cubin, options.function):
         found = lint_function(function_code(cubin, name), options.speed)
         count += len(found)
         print(f"# {name}: sm_{cubin.sm}, {len(found) or 'no'} findings")
@@ -73,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the text. Raises CubinError for a malformed file, SassError for an architecture whose
     encodings are not known.
     """
-    cubin, names = _functions(options)
+    cubin = read_cubin(options.file)
     table = encoding_table(cubin.sm)
-    for name in names:
+    for name in functions(cubin, options.function):
         registers, barriers = cubin.registers(name), cubin.barriers(name)
         print(f"# {name}: sm_{cubin.sm}, {registers} registers, {barriers} barriers")
         print(disassemble(table, cubin.code(name)))

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import gemm
+from ... import gemm, sass
 from ...builder import Traced
 from ...errors import DeviceError, DtypeError, ProblemError, TargetError
 from ...gemm.epilogue.tracing import Epilogue
 from ..arrays import array_view
+from ..devices import serialized_kernel
 from ..devices.array_placement import device_for_arrays
 from ..devices.device import device as device_by_name
 from ..devices.device_protocol import ExecutionDevice
@@ -68,9 +69,9 @@ class _LastCall(threading.local):
 class Plan:
     """What ``matmul`` would run for a problem, and why.
 
-    ``problem``, the ``config`` for it, the kernel's ``ptx``, the ``roofline`` bound of its time
-    (None if the device's peak rates are unknown), and the ``device``. ``chosen``: the configuration
-    was chosen by the autotuner's database (``tuning_result``) or by ``gemm.choose``.
+    ``problem``, the ``config`` for it, the kernel's ``ptx`` and ``sass``, the ``roofline`` bound of
+    its time (None if the device's peak rates are unknown), and the ``device``. ``chosen``: the
+    configuration was chosen by the autotuner's database (``tuning_result``) or ``gemm.choose``.
 
     If the result is column-major, the plan computes Dᵀ = Bᵀ Aᵀ and its problem's M and N are
     swapped. ``original_problem`` describes the matrices before those that the kernel can't read are
@@ -114,6 +115,18 @@ class Plan:
     def ptx(self) -> str:
         """The kernel as text."""
         return self.traced.ptx
+
+    @property
+    def sass(self) -> str:
+        """The kernel's machine code for the device (the GPU that a virtual machine models) as text,
+        with control codes.
+
+        Raises MissingPackage without an assembler, SassError for an architecture whose encodings
+        are not known.
+        """
+        assembled = serialized_kernel.assembled(self.traced, self.device.target.target.name)
+        cubin = sass.CubinFile.parse(assembled.code)
+        return sass.disassemble(sass.encoding_table(cubin.sm), cubin.code(self.traced.name))
 
     @property
     def roofline(self) -> gemm.Roofline | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import cuda, gemm
+from ...builder import Traced
 from ...errors import DeviceError, MissingPackage
 from ...source_key import source_key
 from ...version import __version__
@@ -48,10 +49,15 @@ class SerializedKernel:
 def build(kernel: gemm.GemmKernel, arch: str) -> SerializedKernel:
     """Trace and assemble a kernel. Raises MissingPackage if only the driver could assemble it."""
     traced = kernel.trace()
+    return SerializedKernel(traced.name, traced.dynamic_shared, assembled(traced, arch))
+
+
+def assembled(traced: Traced, arch: str) -> cuda.Cubin:
+    """A kernel's machine code. Raises MissingPackage if only the driver could assemble it."""
     cubin = cuda.compile(traced.ptx, arch)
     if cubin.is_ptx:
         raise MissingPackage("this kernel must be assembled by ptxas", hint=cuda.ptxas.HINT)
-    return SerializedKernel(traced.name, traced.dynamic_shared, cubin)
+    return cubin
 
 
 # --- files --------------------------------------------------------------------------------------

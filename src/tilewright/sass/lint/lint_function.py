@@ -15,7 +15,7 @@ from ..machine.hazards import function_code, hazards
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import register_effects
 from ..sass_instruction import SassInstruction
-from .register_banks import Slots, bank_conflicts, next_cached, source_slots
+from .register_banks import Slots, conflict_cycles, next_cached, source_slots
 
 HAZARD_RULES = {
     "raw-latency": "a fixed-latency result is read too early",
@@ -146,10 +146,7 @@ def _stale_reuse(code: SassCode) -> Iterator[SassFinding]:
 
 
 def _slow_operands(code: SassCode) -> Iterator[SassFinding]:
-    for index, cached in _pairs(code):
-        text = code.instructions[index].text
-        assert text is not None
-        cycles = bank_conflicts(code.sm, text, cached)
+    for index, cycles in enumerate(conflict_cycles(code.sm, [x.text for x in code.instructions])):
         if cycles:
             yield _finding(
                 code, index, "bank-conflict", f"reading the registers takes {cycles} more cycles",

@@ -9,6 +9,7 @@ instruction of the same warp reads that slot.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import RZ, output_count
@@ -56,3 +57,17 @@ def bank_conflicts(sm: int, text: SassText, cached: Slots = ()) -> int:
     read = {register for slot, register in source_slots(sm, text) if (slot, register) not in cached}
     load = Counter(register % banks for register in read)
     return max((-(-n // width) for n in load.values()), default=1) - 1
+
+
+def conflict_cycles(sm: int, texts: Sequence[SassText | None]) -> list[int]:
+    """The extra cycles of each instruction of straight-line code; 0 for words without a text."""
+    found: list[int] = []
+    cached: Slots = ()
+    for text in texts:
+        if text is None:
+            found.append(0)
+            cached = ()
+            continue
+        found.append(bank_conflicts(sm, text, cached))
+        cached = next_cached(sm, text, cached)
+    return found

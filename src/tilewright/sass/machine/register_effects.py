@@ -8,6 +8,7 @@ syntax: IMAD.WIDE writes a pair, LDG.128 four registers, HMMA fragments by its s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ from .matrix_widths import matrix_widths
 
 Register = tuple[str, int]
 RZ, URZ = 255, 63
+_RESERVED, _FIRST_RESERVED = 2, 70
 _NONE = {"R": RZ, "UR": URZ, "P": ALWAYS, "UP": ALWAYS}
 _NAMED = re.compile(r"(?<![A-Za-z])(UR|UP|R|P)#(\.64)?")
 _DOUBLES = {"DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "DSET"}
@@ -55,6 +57,18 @@ def register_effects(sm: int, text: SassText) -> RegisterEffects:
     _implicit(sm, text, row, reads, writes)
     guards = {("UP" if text.uniform else "P", text.guard)} - {("P", ALWAYS), ("UP", ALWAYS)}
     return RegisterEffects(*(frozenset(x) for x in (reads, writes, guards, addresses)))
+
+
+def registers_needed(sm: int, texts: Iterable[SassText]) -> int:
+    """The registers per thread that a cubin must say its code has: up to the highest that is used,
+    and from sm_70 on the two above it, as ptxas counts (code that uses those is an illegal
+    instruction on the H200).
+    """
+    used = [0]
+    for text in texts:
+        effects = register_effects(sm, text)
+        used += [n + 1 for file, n in effects.reads | effects.writes if file == "R"]
+    return max(used) + (_RESERVED if sm >= _FIRST_RESERVED else 0)
 
 
 def output_count(row: InstructionProperties, text: SassText) -> int:

@@ -30,11 +30,13 @@ _NEVER = 1 << 60
 class TimingReport:
     """``cycles`` from the first issue to the last; ``issued`` instructions by mnemonic; ``lost``
     issue slots by reason: stall, barrier (scoreboard), pipe, bank, cta-barrier, exited.
+    ``first_warp`` has (instruction, cycle of issue) of the first warp, in order.
     """
 
     cycles: int = 0
     issued: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
+    first_warp: list[tuple[int, int]] = field(default_factory=list)
 
     def utilisation(self, mnemonic: str = "FFMA") -> float:
         """The share of issue slots that a mnemonic takes."""
@@ -63,6 +65,7 @@ class _Simulation:
     def __init__(self, code: SassCode, ctas: Sequence[Sequence[Trace]]) -> None:
         self.code = code
         self.warps = [_Warp(t, c) for c, traces in enumerate(ctas) for t in traces if len(t)]
+        self.first = self.warps[0] if self.warps else None
         self.left = Counter(w.cta for w in self.warps)
         self.waiting: dict[int, list[_Warp]] = {}
         self.queues = [self.warps[i::SCHEDULERS] for i in range(SCHEDULERS)]
@@ -131,6 +134,8 @@ class _Simulation:
         control, text = instruction.control, instruction.text
         assert control is not None and text is not None and row is not None
         self.report.issued[row.mnemonic] += 1
+        if warp is self.first:
+            self.report.first_warp.append((index, now))
         conflicts = bank_conflicts(self.code.sm, text, warp.cached)
         warp.cached = next_cached(self.code.sm, text, warp.cached)
         self.pipes[scheduler, row.pipe] = now + row.interval + conflicts

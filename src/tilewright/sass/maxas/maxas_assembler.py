@@ -14,7 +14,7 @@ from ..code_listing import encode_code
 from ..control_code import ControlCode
 from ..encoding import VOLTA
 from ..encoding_table import EncodingTable
-from ..machine.register_effects import register_effects
+from ..machine.register_effects import registers_needed
 from ..sass_instruction import SassInstruction, encode_instruction
 from ..sass_text import SassText, parse_instruction
 from ..schedule.kernel_instruction import KernelInstruction
@@ -145,7 +145,7 @@ def _assembled(
         source.name,
         encode_code(table, words),
         tuple(final[: len(placed)]),
-        _register_count(table, texts),
+        registers_needed(table.sm, texts),
         _barrier_count(texts),
         tuple(o for o, t in zip(offsets, texts, strict=True) if t.opcode == "EXIT"),
         tuple(o for o, t in zip(offsets, texts, strict=True) if "SR_CTAID" in str(t)),
@@ -215,14 +215,6 @@ def _with_target(text: SassText, target: int) -> SassText:
     last = text.operands[-1]
     operand = replace(last, numbers=(*last.numbers[:-1], target))
     return replace(text, operands=(*text.operands[:-1], operand))
-
-
-def _register_count(table: EncodingTable, texts: Sequence[SassText]) -> int:
-    used = [0]
-    for text in texts:
-        effects = register_effects(table.sm, text)
-        used += [n + 1 for file, n in effects.reads | effects.writes if file == "R"]
-    return max(used)
 
 
 def _barrier_count(texts: Sequence[SassText]) -> int:

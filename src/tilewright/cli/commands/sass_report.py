@@ -1,0 +1,138 @@
+"""The actions of ``tilewright sass`` for readers and editors: annotate, diff, assemble, time."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubinError, LaunchError
+from ...sass import CubinFile
+from ...sass.machine.sass_machine import SassMachine
+from ...sass.machine.sm_timing import SCHEDULERS, TimingReport, simulate
+from ...sass.report import annotate, diff_functions, insert_text
+from .. import console
+from ..argument_values import parse_dims, parse_fill, parse_scalar
+from ..output_files import write
+
+
+def add(actions: Any) -> None:
+    """Add the actions to the parser of ``sass``."""
+    action = _action(actions, "annotate", _annotate, "print instructions with cycles and source. "
+                     "Each has the cycle in which a single warp issues it, the cycles of register "
+                     "bank conflicts, and the registers that are live; the lines of Python and PTX "
+                     "are shown where the cubin was made with -lineinfo.")  # fmt: skip
+    action.add_argument("file", metavar="FILE", help="a cubin")
+    action.add_argument("--function", default="", metavar="NAME", help="take only this function")
+    action = _action(actions, "diff", _diff, "print the instructions that differ in two cubins. "
+                     "Exits with 1 if there are any.")  # fmt: skip
+    action.add_argument("old", metavar="CUBIN")
+    action.add_argument("new", metavar="CUBIN")
+    action.add_argument("--function", default="", metavar="NAME", help="take only this function")
+    action = _action(actions, "assemble", _assemble, "put an edited listing back into its cubin. "
+                     "FILE is the output of `tilewright sass disassemble`, edited.")  # fmt: skip
+    action.add_argument("file", metavar="FILE")
+    action.add_argument("cubin")
+    action.add_argument("output", nargs="?", metavar="CUBIN", help="default: the same cubin")
+    action = _action(actions, "time", _time, "estimate a kernel's cycles on an SM. Runs the machine"
+                     " code of one CTA on the CPU, then a model of an SM with all CTAs that it "
+                     "holds (--ctas); no GPU is needed.")  # fmt: skip
+    action.add_argument("file", metavar="FILE", help="a cubin")
+    action.add_argument("--function", default="", metavar="NAME", help="default: the first")
+    action.add_argument("--block", type=parse_dims, required=True, metavar="X[,Y[,Z]]")
+    action.add_argument("--ctas", type=int, default=1, help="resident CTAs (1)")
+    action.add_argument("--shared", type=int, default=0, metavar="BYTES")
+    action.add_argument("--arg", action="append", default=[], metavar="WHAT",
+                        help="in the kernel's order: zeros:f32:64x64 (or ones, arange, random), "
+                        "u32:5, f32:0.5")  # fmt: skip
+
+
+def _action(actions: Any, name: str, perform: Any, text: str) -> Any:
+    action = actions.add_parser(name, help=text.partition(". ")[0], description=text)
+    action.set_defaults(run=perform)
+    return action
+
+
+def read_cubin(path: str) -> CubinFile:
+    """The cubin of a file. Raises CubinError for anything else."""
+    return CubinFile.parse(Path(path).read_bytes())
+
+
+def functions(cubin: CubinFile, name: str) -> list[str]:
+    """The function of that name, or all for "". Raises CubinError where there are none."""
+    found = [n for n in cubin.functions if name in ("", n)]
+    if not found:
+        known = ", ".join(cubin.functions[:8])
+        raise CubinError(f"--function must be one of {known}, got {name!r}")
+    return found
+
+
+def _annotate(options: argparse.Namespace) -> int:
+    cubin = read_cubin(options.file)
+    for name in functions(cubin, options.function):
+        print(f"# {name}: sm_{cubin.sm}, {cubin.registers(name)} registers")
+        print(annotate(cubin, name))
+    return 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    old, new = read_cubin(options.old), read_cubin(options.new)
+    names = functions(old, options.function)
+    differs = False
+    for name in names:
+        if name not in new.functions:
+            print(f"# {name}: only in {options.old}")
+            differs = True
+            continue
+        lines = diff_functions(old, new, name)
+        if lines:
+            print("\n".join([f"# {name}", *lines]))
+            differs = True
+    for name in new.functions if not options.function else ():
+        if name not in old.functions:
+            print(f"# {name}: only in {options.new}")
+            differs = True
+    return int(differs)
+
+
+def _assemble(options: argparse.Namespace) -> int:
+    text = Path(options.file).read_text(encoding="utf-8")
+    edited = insert_text(read_cubin(options.cubin), text, options.file)
+    write(options.output or options.cubin, edited.build())
+    return 0
+
+
+def _time(options: argparse.Namespace) -> int:
+    cubin = read_cubin(options.file)
+    name = functions(cubin, options.function)[0]
+    if options.ctas < 1:
+        raise LaunchError(f"--ctas must be at least 1, got {options.ctas}")
+    machine = SassMachine(cubin)
+    rng = np.random.default_rng(0)
+    values = [_value(text, rng) for text in options.arg]
+    machine.run(name, (1,), options.block, values, shared_bytes=options.shared, trace=True)
+    report = simulate(machine.code(name), machine.traces * options.ctas)
+    _print(name, cubin.sm, report)
+    return 0
+
+
+def _value(text: str, rng: np.random.Generator) -> Any:
+    """An argument: an array or a number."""
+    kind, *rest = text.split(":")
+    if len(rest) == 1:
+        return parse_scalar(kind, rest[0])
+    return parse_fill(kind, rest, rng)
+
+
+def _print(name: str, sm: int, report: TimingReport) -> None:
+    slots = SCHEDULERS * report.cycles
+    issued = sum(report.issued.values())
+    console.row("kernel", f"{name}, sm_{sm}")
+    console.row("cycles", f"{report.cycles}")
+    console.row("issued", f"{issued} of {slots} slots, {issued / max(1, slots):.1%}")
+    most = ", ".join(f"{n} {c / max(1, slots):.1%}" for n, c in report.issued.most_common(5))
+    console.row("slots of", most)
+    lost = ", ".join(f"{n} {c / max(1, slots):.1%}" for n, c in report.lost.most_common())
+    console.row("lost to", lost or "nothing")
