@@ -6,7 +6,8 @@
 A line has median times of CUDA-graph replays, interleaved, of four calls that rotate through four
 pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
-largest difference to f64 on 64 rows, divided by the largest magnitude.
+largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
+(a reduction reads x only).
 """
 
 from __future__ import annotations
@@ -26,18 +27,31 @@ Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
 
 class Contender:
-    """What one line measures: the same function by us, by torch, and in f64."""
+    """What one line measures: the same function by us (of x and out), by torch, and in f64."""
 
     def __init__(self, ours: Call, torchs: Callable[..., Any]) -> None:
         self.ours, self.torchs = ours, torchs
 
 
-def contenders(columns: int, dtype: torch.dtype) -> dict[str, Contender]:
+def contenders(rows: int, columns: int, dtype: torch.dtype) -> dict[str, Contender]:
     """The kernels by name, with random weights of f64 that are rounded once."""
     weight, bias = (torch.randn(columns, device="cuda", dtype=dtype) for _ in range(2))
+    dim = next(d for d in (128, 64, 32, 2, columns) if columns % d == 0)
+    angles = torch.rand(rows, dim // 2, device="cuda") * 6
+    cos, sin = angles.cos(), angles.sin()
 
-    def as_type(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return weight.to(x.dtype), bias.to(x.dtype)
+    def rotary(x: torch.Tensor) -> torch.Tensor:
+        a, b = (
+            x.view(-1, columns // dim, dim)
+            .to(cos.dtype if x.dtype != torch.double else x.dtype)
+            .chunk(2, -1)
+        )
+        c, s = (t[: x.shape[0], None].to(a.dtype) for t in (cos, sin))
+        return torch.cat([a * c - b * s, b * c + a * s], -1).to(x.dtype).view(x.shape)
+
+    def rotated(x: torch.Tensor, y: torch.Tensor) -> None:
+        shape = -1, columns // dim, dim
+        kernels.rotary_embedding(x.view(shape), cos, sin, out=y.view(shape))
 
     return {
         "softmax": Contender(
@@ -45,11 +59,27 @@ def contenders(columns: int, dtype: torch.dtype) -> dict[str, Contender]:
         ),
         "rms_norm": Contender(
             lambda x, y: kernels.rms_norm(x, weight, eps=1e-6, out=y),
-            lambda x: F.rms_norm(x, (columns,), as_type(x)[0], 1e-6),
+            lambda x: F.rms_norm(x, (columns,), weight.to(x.dtype), 1e-6),
         ),
         "layer_norm": Contender(
             lambda x, y: kernels.layer_norm(x, weight, bias, eps=1e-5, out=y),
-            lambda x: F.layer_norm(x, (columns,), *as_type(x), 1e-5),
+            lambda x: F.layer_norm(x, (columns,), weight.to(x.dtype), bias.to(x.dtype), 1e-5),
+        ),
+        "rotary": Contender(rotated, rotary),
+        "transpose": Contender(
+            lambda x, y: kernels.transpose(x, out=y.view(columns, rows)),
+            lambda x: x.t().contiguous(),
+        ),
+        "sum rows": Contender(
+            lambda x, y: kernels.reduce(x, "sum", -1, out=y.view(-1)[:rows]),
+            lambda x: x.sum(-1),
+        ),
+        "max columns": Contender(
+            lambda x, y: kernels.reduce(x, "max", 0, out=y.view(-1)[:columns]),
+            lambda x: x.amax(0),
+        ),
+        "top 8": Contender(
+            lambda x, y: kernels.top_k(x, 8)[0], lambda x: torch.topk(x, 8, dim=-1)[0]
         ),
     }
 
@@ -67,7 +97,7 @@ def main() -> None:
     dtype = getattr(torch, options.dtype)
     print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
     print("   GB/s  of a copy  of compiled  error", flush=True)
-    for name, contender in contenders(columns, dtype).items():
+    for name, contender in contenders(rows, columns, dtype).items():
         if not options.names or name in options.names:
             print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
 
@@ -82,9 +112,7 @@ def line(
         for _ in range(CALLS)
     ]  # fmt: skip
     x, y = pairs[0]
-    contender.ours(x, y)
-    expected = contender.torchs(x[:64].double())
-    error = float((y[:64].double() - expected).abs().max() / expected.abs().max())
+    error = largest_error(contender, x, y)
     calls: dict[str, Call] = {
         "copy": lambda x, y: y.copy_(x),
         "ours": contender.ours,
@@ -101,6 +129,16 @@ def line(
         f"{name:<12}{figures}{compiled_us:9.2f}    {gbs:7.0f}{times['copy'] / ours:10.3f}"
         f"{compiled_us / ours:13.3f}  {error:.1e}"
     )
+
+
+def largest_error(contender: Contender, x: torch.Tensor, y: torch.Tensor) -> float:
+    """The largest difference to f64, in units of the largest magnitude."""
+    y.fill_(float("nan"))
+    result = contender.ours(x, y)
+    expected = contender.torchs(x.double())
+    got = y if result is None else result
+    difference = got.view(-1)[: expected.numel()].view(expected.shape).double() - expected
+    return float(difference.abs().max() / expected.abs().max())
 
 
 def medians(

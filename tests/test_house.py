@@ -25,6 +25,7 @@ CHECKED = FILES + sorted(p for d in ("tests", "examples") for p in (ROOT / d).rg
 
 LAYERS = {
     "errors": 0, "lazy_imports": 0, "trusted_directory": 0, "compile_cache": 0, "source_key": 0,
+    "pickled_names": 0, "long_calls": 0,
     "notebook_display": 0, "version": 0, "number_conversion": 0, "bit_packing": 0,
     "dtypes": 0, "exact": 0, "mufu": 0, "mufu_table": 0, "target": 0,
     "layout": 1, "native": 1, "sass": 1,

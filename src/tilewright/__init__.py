@@ -131,6 +131,9 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
+lazy_imports.provide(
+    "progress_display", lambda: importlib.import_module(".cli.console", __name__).progress
+)
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 lazy_imports.provide("arrays", lambda: importlib.import_module(".run.arrays.array_view", __name__))
 lazy_imports.provide(

@@ -22,6 +22,7 @@ from typing import Any, Protocol, overload
 
 from ..errors import KernelError, SourceLocation
 from ..lazy_imports import provide, provided
+from ..pickled_names import PickledByName
 from ..ptx import parameter_block, tree
 from ..ptx.rules.requirements import lowest_target, module_requirements
 from ..ptx.rules.written_parameters import written_parameters
@@ -208,17 +209,15 @@ def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function
 # --- kernels ----------------------------------------------------------------------------------
 
 
-class Kernel:
+class Kernel(PickledByName):
     """A kernel function with its parameters; ``@kernel`` creates it. ``help(kernel)`` shows its
     parameters and its own docstring, and ``inspect.signature`` what a launch takes.
     """
 
     def __init__(self, function: Callable[..., Any], options: KernelOptions) -> None:
-        self.function = function
-        self.options = options
         self.params = parameters(function, options.params)
-        self.__name__ = options.name or function.__name__
-        self.__doc__ = function.__doc__
+        self.take_names(function, options.name)
+        self.options = options
         code = function.__code__
         first = code.co_argcount
         self._statics = code.co_varnames[first : first + code.co_kwonlyargcount]
@@ -239,6 +238,10 @@ class Kernel:
             for p in self.params
         ]
         return inspect.Signature([*device, *(own[name] for name in self._statics)])
+
+    def pickled_arguments(self) -> tuple[Any, ...]:
+        """The function and the options."""
+        return self.function, self.options
 
     def trace(self, **static: Any) -> Traced:
         """The traced kernel for these static arguments; it is traced once and cached."""

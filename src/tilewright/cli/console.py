@@ -5,10 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 _WIDTH = 10  # of the name column
@@ -48,22 +57,30 @@ def warning(message: Warning | str, *_: Any, **__: Any) -> None:
     _console(sys.stderr).print(Text("warning: ", "bold yellow") + Text(str(message)))
 
 
+class _CountColumn(ProgressColumn):
+    """``3 of 70``, once the total is known."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        return Text(f"{task.completed:,.0f} of {task.total:,.0f}")
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr if it is a terminal. The yielded function takes the numbers of
-    completed and of all units, and a description where it changes.
+    """Show a progress bar on stderr if it is a terminal, or in a notebook that has ipywidgets. The
+    yielded function takes the numbers of completed and of all units, and a description where it
+    changes; until it is called the bar only says that time passes.
     """
     console = _console(sys.stderr)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-        TimeElapsedColumn(),
+        TextColumn("{task.description}"), BarColumn(), _CountColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    )  # fmt: skip
+    shown = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    bar = Progress(*columns, console=console, transient=True, disable=not shown)
     with bar:
-        task = bar.add_task(what, total=None, visible=False)
+        task = bar.add_task(what, total=None)
 
         def update(done: int, total: int, description: str = what) -> None:
             bar.update(task, completed=done, total=total, description=description, visible=True)

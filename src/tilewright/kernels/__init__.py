@@ -11,8 +11,15 @@ from ..lazy_imports import exports
 if TYPE_CHECKING:
     from .matrix_row import MatrixRow, RowLayout, row_layout
     from .normalization import layer_norm, rms_norm
+    from .rotary import rotary_embedding
+    from .row_reductions import reduce
     from .softmax import softmax
+    from .top_k import top_k
+    from .transpose import transpose
 
 __getattr__, __dir__ = exports(__name__, __file__)
 
-__all__ = ["softmax", "rms_norm", "layer_norm", "MatrixRow", "RowLayout", "row_layout"]
+__all__ = [
+    "softmax", "rms_norm", "layer_norm", "reduce", "rotary_embedding", "top_k", "transpose",
+    "MatrixRow", "RowLayout", "row_layout",
+]  # fmt: skip

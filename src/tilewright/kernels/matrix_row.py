@@ -17,7 +17,7 @@ from ..builder import Builder, Pointer, Reg
 MAX_THREADS = 1024
 _BEST_VECTORS, _MAX_ELEMENTS = 4, 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
-_IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
+IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,29 @@ class MatrixRow:
         if layout.resident:
             self._resident = list(self._load(0))
 
-    def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
+    def operand(self, p: Pointer) -> Callable[[RowVector], list[Any]]:
+        """The elements of a contiguous vector of ``columns`` elements, for ``map``. Those of a row
+        that stays in registers are loaded now, before the reductions that ``map`` waits for.
+        """
+
+        def load(vector: RowVector) -> list[Any]:
+            width, exists = self.layout.width, vector.exists
+            return self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
+
+        if not self.layout.resident:
+            return load
+        loaded = {id(vector): load(vector) for vector in self._resident}
+        return lambda vector: loaded[id(vector)]
+
+    def map(
+        self, function: Callable[..., Any], *operands: Callable[[RowVector], list[Any]]
+    ) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
-        ``vectors``, contiguous arrays of ``columns`` elements, as f32.
+        ``operands``.
         """
 
         def apply(vector: RowVector) -> list[Any]:
-            width, exists = self.layout.width, vector.exists
-            others = [
-                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
-                for p in vectors
-            ]
+            others = [operand(vector) for operand in operands]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
 
         if not self.layout.resident:
@@ -105,18 +117,18 @@ class MatrixRow:
             vector.values = apply(vector)
 
     def reduce(self, op: str, function: Callable[..., Any] | None = None) -> Any:
-        """Combine ``function(v)`` of all elements (default: v) by ``op`` (add, max, min, mul): the
-        f32 result in every thread of the row.
+        """Combine ``function(v)`` of all elements (default: v) by ``op`` (add, mul, max, min): the
+        f32 result in every thread of the row. A NaN gives a NaN.
         """
         k = self.k
-        totals = [k.var("f32", _IDENTITY[op]) for _ in range(self.layout.width)]
-        combine = {"add": k.add, "max": k.max, "min": k.min, "mul": k.mul}[op]
+        totals = [k.var("f32", IDENTITY[op]) for _ in range(self.layout.width)]
         for vector in self.vectors():
             values = [function(v) for v in vector.values] if function else vector.values
             with k.when(vector.exists):
                 for total, v in zip(totals, values, strict=True):
-                    combine(total, v, into=total)
-        return self.combine(_tree(combine, totals), op)
+                    combine_two(k, op, total, v, into=total)
+        partial = _tree(lambda a, b: combine_two(k, op, a, b), totals)
+        return self.combine(partial, lambda a, b: combine_two(k, op, a, b))
 
     def combine(self, value: Any, op: Any) -> Any:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
@@ -164,6 +176,12 @@ class RowVector:
     index: Reg
     exists: Reg | bool
     values: list[Any]
+
+
+def combine_two(k: Builder, op: str, a: Reg, b: Reg, *, into: Any = None) -> Reg:
+    """Two f32 results of a reduction as one. A NaN stays a NaN."""
+    names = {"add": "add.rn", "mul": "mul.rn", "max": "max.NaN", "min": "min.NaN"}
+    return k.compute(f"{names[op]}.f32", a, b, into=into)
 
 
 def _tree(combine: Callable[[Any, Any], Any], values: list[Any]) -> Any:

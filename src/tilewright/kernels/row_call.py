@@ -45,6 +45,11 @@ class RowMatrix:
     address: int  # 0 on the CPU: it is copied to aligned memory
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return max(1, dtypes.dtype(self.dtype).bits // 8)
+
+    @property
     def numbers(self) -> tuple[int, int, int, int]:
         """What ``ROW_PARAMS`` names."""
         return self.rows, self.columns, self.row_stride, self.stride
@@ -53,12 +58,11 @@ class RowMatrix:
         """Elements of the widest vectors into which all rows can be divided."""
         if self.stride != 1:
             return 1
-        size = dtypes.dtype(self.dtype).bits // 8
-        width = VECTOR // size
+        width = VECTOR // self.itemsize
         while width > 1 and (
             self.columns % width
             or (self.rows > 1 and self.row_stride % width)
-            or self.address % min(width * size, VECTOR)
+            or self.address % min(width * self.itemsize, VECTOR)
         ):
             width //= 2
         return width

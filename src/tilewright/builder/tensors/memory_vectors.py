@@ -34,10 +34,12 @@ class MemoryVectors:
         *,
         dtype: str | DType | None = None,
         pred: Reg | bool = True,
+        cache: str = "",
     ) -> list[Reg]:
         """``count`` neighbouring elements from ``pointer`` on, each in a register, by loads of up
         to 16 bytes; converted to ``dtype`` if it is given. Where ``pred`` does not hold, nothing is
-        loaded, and the elements are 0.
+        loaded, and the elements are 0. ``cache``: a cache operator, such as ``nc`` or
+        ``L1::no_allocate``, as for ``Pointer.load``.
 
         The address must be a multiple of 16 bytes, or of the vector's size if that is smaller: for
         the static part of the address this is checked if the pointer declares ``align``. Raises
@@ -51,7 +53,7 @@ class MemoryVectors:
                 assert isinstance(word, Var)
                 word.set(0)
         with self._emitter.when(pred):
-            self._elements.move_bits(pointer, registers, count * pointer.dtype.bits)
+            self._elements.load(pointer, registers, count, cache)
         target = pointer.dtype if dtype is None else checked_dtype(dtype)
         if (pointer.dtype.name, target.name) == ("bf16", "f32"):
             values = [x for word in registers.words for x in self._bf16_pair(word)]
@@ -60,13 +62,14 @@ class MemoryVectors:
         return [convert_element(self._emitter.k, target, x) for x in values]
 
     def store_vector(
-        self, pointer: Pointer, values: Sequence[Any], *, pred: Reg | bool = True
+        self, pointer: Pointer, values: Sequence[Any], *, pred: Reg | bool = True, cache: str = ""
     ) -> None:
         """Store registers or numbers as neighbouring elements from ``pointer`` on, converted to its
         type, by stores of up to 16 bytes; only where ``pred`` holds. The address is aligned as for
         ``load_vector``. Raises KernelError.
         """
-        self._elements.store_values(pointer, values[: _checked(pointer, len(values))], pred)
+        kept = values[: _checked(pointer, len(values))]
+        self._elements.store_values(pointer, kept, pred, cache)
 
     def _bf16_pair(self, word: Reg) -> tuple[Reg, Reg]:
         """The two bf16 of a word as f32, on every target by one instruction each."""

@@ -103,11 +103,13 @@ class TensorElements:
         registers = tuple(pack_elements(self._emitter.k, dtype, word) for word in words)
         return RegisterMemory(registers, dtype, layout.cosize())
 
-    def store_values(self, pointer: Pointer, values: Sequence[Any], pred: Any = True) -> None:
+    def store_values(
+        self, pointer: Pointer, values: Sequence[Any], pred: Any = True, cache: str = ""
+    ) -> None:
         """Store values as neighbouring elements, converted, by the widest accesses."""
         packed = self._packed(pointer.dtype, Layout(len(values)), values)
         with self._emitter.when(pred):
-            self._store(packed, pointer, len(values))
+            self._store(packed, pointer, len(values), cache)
 
     # --- moves -------------------------------------------------------------------------------
 
@@ -123,30 +125,31 @@ class TensorElements:
         count = bits // src.dtype.bits
         if isinstance(src, Pointer) and isinstance(dst, Pointer):
             registers = make_register_memory(self._emitter.k, count, src.dtype)
-            self._load(src, registers, count)
+            self.load(src, registers, count)
             self._store(registers, dst, count)
         elif isinstance(src, Pointer):
-            self._load(src, dst, count)
+            self.load(src, dst, count)
         elif isinstance(dst, Pointer):
             self._store(src, dst, count)
         else:
             self._between_registers(src, dst, count)
 
-    def _load(self, src: Pointer, dst: RegisterMemory, count: int) -> None:
+    def load(self, src: Pointer, dst: RegisterMemory, count: int, cache: str = "") -> None:
+        """Load ``count`` neighbouring elements by vectors; ``cache`` as for ``Pointer.load``."""
         if not dst.is_register_aligned(count):
             for i in range(count):
-                dst[i] = src[i]
+                (dst[i],) = src.load(index=i, cache=cache)
             return
         for i, words in _vectors(dst.registers(count)):
-            src.cast(words[0].dtype).load(len(words), index=i, into=words)
+            src.cast(words[0].dtype).load(len(words), index=i, cache=cache, into=words)
 
-    def _store(self, src: RegisterMemory, dst: Pointer, count: int) -> None:
+    def _store(self, src: RegisterMemory, dst: Pointer, count: int, cache: str = "") -> None:
         if not src.is_register_aligned(count):
             for i in range(count):
-                dst[i] = src[i]
+                dst.store(src[i], index=i, cache=cache)
             return
         for i, words in _vectors(src.registers(count)):
-            dst.cast(words[0].dtype).store(words, index=i)
+            dst.cast(words[0].dtype).store(words, index=i, cache=cache)
 
     def _between_registers(self, src: RegisterMemory, dst: RegisterMemory, count: int) -> None:
         if src.is_register_aligned(count) and dst.is_register_aligned(count):

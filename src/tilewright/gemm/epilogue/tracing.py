@@ -20,6 +20,7 @@ from typing import Any
 
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
+from ...pickled_names import PickledByName
 from .foreign_functions import ForeignFunctions
 from .graph import (
     ACCUMULATOR,
@@ -251,7 +252,7 @@ def cast(x: TracedValue, type_: str | DType) -> TracedValue:
     return TracedValue(x.builder, x.builder.add(ROUND, "f32", (x.index,), (name,)))
 
 
-class Epilogue:
+class Epilogue(PickledByName):
     """An epilogue function. ``trace`` gives its graph for operands of given types and shapes.
 
     ``parameters``: their names, the accumulator's first; ``defaults``: the values of those that may
@@ -259,9 +260,9 @@ class Epilogue:
     """
 
     def __init__(self, function: Callable[..., Any], key: Any = None) -> None:
-        self.function = self.__wrapped__ = function
+        self.take_names(function)
+        self.__wrapped__ = function
         self.key = new_key() if key is None else key
-        self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", "epilogue")
         parameters = list(epilogue_signature(function).values())
         self.parameters = tuple(p.name for p in parameters)
         self.defaults: dict[str, Any] = {

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
@@ -103,6 +104,19 @@ class Plan:
             prepared.original_problem,
             epilogue,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the device by its name, unless it is one that the user made."""
+        state = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        if device_by_name(self.device.name) is self.device:
+            state["device"] = self.device.name
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, device=device_by_name(state["device"]), _last=_LastCall())
+
+    def __deepcopy__(self, memo: Any) -> Plan:
+        return copy(self)
 
     def _options(self, out_dtype: Any = None) -> MatmulOptions:
         request = self.request

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import cuda, target
 from ...compile_cache import store
+from ...long_calls import long_call
 from .device_protocol import Dim3, KernelSource, Matrix, PerKernelCache, PreparedLaunch
 from .serialized_kernel import SerializedKernel, loaded, source
 
@@ -63,9 +64,12 @@ class CudaDevice:
         """The kernel's machine code, cached by its PTX."""
         ptx, arch = traced.ptx, self.gpu.arch
         key = f"{arch}\n{cuda.compiler(ptx)}\n{ptx}"
-        return cuda.Cubin.unpack(
-            store().get_or_make("cubin", key, lambda: cuda.compile(ptx, arch).pack())
-        )
+
+        def build() -> bytes:
+            with long_call(f"compiling {traced.name}"):
+                return cuda.compile(ptx, arch).pack()
+
+        return cuda.Cubin.unpack(store().get_or_make("cubin", key, build))
 
     def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
         if matrix.size:

@@ -13,6 +13,7 @@ import numpy as np
 from ... import target, vm
 from ...compile_cache import store
 from ...errors import DeviceError
+from ...long_calls import long_call
 from ...source_key import source_key
 from .device_protocol import (
     BoundLaunch,
@@ -70,6 +71,10 @@ class VmDevice:
 
     def __repr__(self) -> str:
         return f"<{self.name}: the virtual machine as {self.target.name}>"
+
+    def __reduce__(self) -> Any:
+        """A new machine with the same options; what is in its memory is not pickled."""
+        return _with_options, (self.target, {**self._options, "seed": self._seed}, self.watch)
 
     def _machine(self, memory: Any) -> vm.Machine:
         arch = self.target.target.name
@@ -132,10 +137,17 @@ class VmDevice:
     ) -> PreparedLaunch:
         machine, entry = executable
         options: dict[str, Any] = {
-            "shared": shared, "cluster": cluster, "watch": self.watch,
-            "programmatic": programmatic,
+            "shared": shared, "cluster": cluster, "programmatic": programmatic,
         }  # fmt: skip
-        return _VmLaunch(partial(machine.launch, entry, grid, block, **options))
+        run = partial(machine.launch, entry, grid, block, **options)
+        if self.watch is not None:
+            return _VmLaunch(partial(run, watch=self.watch))
+
+        def run_shown(params: ParameterBytes) -> None:
+            with long_call(f"running {entry} on the CPU") as update:
+                run(params, watch=update)
+
+        return _VmLaunch(run_shown)
 
     def wait(self, stream: int = 0) -> None:
         """Do nothing: a launch returns when the kernel has ended."""
@@ -177,3 +189,9 @@ class _BoundVmLaunch:
             self._error = error
             return 1
         return 0
+
+
+def _with_options(
+    like: target.DeviceSpec, options: dict[str, Any], watch: Watch | None
+) -> VmDevice:
+    return VmDevice(like, watch=watch, **options)

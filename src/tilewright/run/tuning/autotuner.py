@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ... import gemm, target
 from ...errors import ConfigError, CudaError, TilewrightError
+from ...long_calls import long_call
 from .median_interval import MIN_SAMPLES, MedianInterval
 from .tuning_result import TuningKey, TuningResult, digest
 
@@ -88,7 +89,7 @@ def tune(
     configs: Sequence[gemm.AnyConfig],
     budget: float,
     *,
-    watch: Watch = lambda *_: None,
+    watch: Watch | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> TuningOutcome:
     """Measure configurations for about ``budget`` seconds.
@@ -97,9 +98,11 @@ def tune(
     significantly faster. Ctrl-C ends the search, and the outcome has what was measured by then.
     Raises the errors of the heuristic's choice, and ConfigError if its result is wrong.
     """
-    search = _Search(bench, tuple(dict.fromkeys(configs)), clock, clock() + budget, watch)
-    search.run(budget)
-    return search.outcome()
+    with long_call("autotuning") as update:
+        shown = watch or update or (lambda *_: None)
+        search = _Search(bench, tuple(dict.fromkeys(configs)), clock, clock() + budget, shown)
+        search.run(budget)
+        return search.outcome()
 
 
 @dataclass
