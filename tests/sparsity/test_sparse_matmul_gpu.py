@@ -9,24 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparse_cases import CASES, WIDE, SparseProduct
-from tilewright import Sparse24, compress_24, linear, matmul
+from sparse_cases import CASES, MULTISTAGE, SCALED, WIDE, SparseProduct, on_gpu, same_bits
+from tilewright import Scaled, Sparse24, compress_24, linear, matmul, quantize
 from tilewright.errors import MetadataError, ProblemError
 from tilewright.run.call import matmul as matmul_stages
 
 pytestmark = pytest.mark.gpu
-
-
-def on_gpu(array: Any) -> Any:
-    """The array as a tensor, with rows or columns contiguous as they are."""
-    torch = pytest.importorskip("torch")
-    if array.ndim > 1 and array.strides[-1] != array.itemsize:
-        return on_gpu(array.swapaxes(-1, -2)).mT
-    bits = np.ascontiguousarray(array).view(f"i{array.itemsize}")
-    types = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
-    name = array.dtype.name
-    own = types.get(name) or getattr(torch, name)
-    return torch.from_numpy(bits).cuda().view(own)
 
 
 @pytest.mark.parametrize("case", CASES + WIDE, ids=str)
@@ -35,12 +23,54 @@ def test_bits_of_the_virtual_machine(case: SparseProduct) -> None:
     expected = case.matmul(w, x, device="vm")
     own = Sparse24(on_gpu(w.values), on_gpu(w.metadata), w.type, w.transposed)
     d = case.matmul(own, on_gpu(x))
-    bits = np.ascontiguousarray(np.asarray(expected)).view(f"u{expected.itemsize}")
-    import torch
+    assert same_bits(d, expected)
 
-    assert (
-        d.cpu().view(getattr(torch, f"int{8 * bits.itemsize}")).numpy().view(bits.dtype) == bits
-    ).all()
+
+@pytest.mark.parametrize("case", MULTISTAGE, ids=str)
+@pytest.mark.parametrize("side", "ab")
+def test_multistage_has_the_bits_of_the_virtual_machine(case: SparseProduct, side: str) -> None:
+    """mma.sp, which sm_90 has too."""
+    w, x = case.operands()
+    if side == "b":
+        w, x = w.T, x.swapaxes(-1, -2)
+    own = Sparse24(on_gpu(w.values), on_gpu(w.metadata), w.type, w.transposed)
+    assert same_bits(case.matmul(own, on_gpu(x)), case.matmul(w, x, device="vm"))
+
+
+@pytest.mark.parametrize(("config", "type_", "blocks"), SCALED)
+def test_scales(config: str, type_: str, blocks: tuple[Any, Any]) -> None:
+    """The virtual machine's bits; the second call takes the fast path."""
+    rng = np.random.default_rng(3)
+    w, x = (rng.standard_normal((rows, 656)).astype(np.float32) for rows in (200, 72))
+    w, x = compress_24(quantize(w, type_, blocks[0]), "magnitude"), quantize(x, type_, blocks[1])
+
+    def product(w: Scaled, x: Scaled, **options: Any) -> Any:
+        if "~" in config:
+            return linear(x, w, config=config, **options)
+        return matmul(w, x.T, config=config, **options)
+
+    expected = product(w, x, device="vm")
+    data = Sparse24(on_gpu(w.data.values), on_gpu(w.data.metadata), type_)
+    own = Scaled(data, on_gpu(w.scales), w.block)
+    others = Scaled(on_gpu(x.data), on_gpu(x.scales), x.block)
+    for _ in range(3):
+        assert same_bits(product(own, others), expected)
+
+
+def test_a_gate() -> None:
+    """Two sparse matrices, on the fast path from the second call on."""
+    rng = np.random.default_rng(4)
+    for config in (None, "tma:128x64x64:1:3~", "tma:256x128x64:2:3/2x1~"):
+        x = rng.standard_normal((136, 520)).astype(np.float16)
+        gate, up = (
+            compress_24(rng.standard_normal((392, 520)).astype(np.float16), "magnitude")
+            for _ in range(2)
+        )
+        options = {"activation": "relu", "config": config}
+        expected = linear(x, up, gate=gate, device="vm", **options)
+        gate, up = (Sparse24(on_gpu(w.values), on_gpu(w.metadata)) for w in (gate, up))
+        for _ in range(3):
+            assert same_bits(linear(on_gpu(x), up, gate=gate, **options), expected)
 
 
 def test_invalid_metadata_do_no_harm() -> None:

@@ -78,6 +78,28 @@ def elements(rng: Any, type_: str, shape: tuple[int, ...]) -> Array:
     return np.asarray(rng.standard_normal(shape).astype(NUMPY[type_]))
 
 
+def on_gpu(array: Any) -> Any:
+    """The array as a torch tensor, with rows or columns contiguous as they are."""
+    import torch
+
+    if array.ndim > 1 and array.strides[-1] != array.itemsize == array.strides[-2]:
+        return on_gpu(array.swapaxes(-1, -2)).mT
+    bits = np.ascontiguousarray(array).view(f"i{array.itemsize}")
+    types = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+    name = array.dtype.name
+    own = types.get(name) or getattr(torch, name)
+    return torch.from_numpy(bits).cuda().view(own)
+
+
+def same_bits(tensor: Any, array: Any) -> bool:
+    """Whether a tensor on a GPU has the bits of a NumPy array."""
+    import torch
+
+    bits = np.ascontiguousarray(np.asarray(array)).view(f"i{array.itemsize}")
+    own = tensor.cpu().view(getattr(torch, f"int{8 * bits.itemsize}")).numpy()
+    return own.shape == bits.shape and bool((own == bits).all())
+
+
 FAST = {"fast_accum": True}
 CASES = [
     SparseProduct("f16", (72, 40, 328), "tma:64x32x64:1:3"),
@@ -121,4 +143,14 @@ MULTISTAGE = [
     SparseProduct("u8", (100, 72, 656), "64x32x128:2x2:2"),
     SparseProduct("e4m3", (100, 72, 656), "32x64x128:1x2:3"),
     SparseProduct("e5m2", (70, 40, 512), "64x64x128:1x2:2", x_type="e4m3", options=FAST),
+]
+
+# (configuration, type, blocks of the weights' scales and of the others')
+SCALED = [
+    ("tma:64x32x128:1:3~", "e4m3", ("row", "row")),
+    ("tma:64x32x128:1:3", "s8", ("tensor", "row")),
+    ("tma:64x32x128:1:3~", "e4m3", ((128, 128), (1, 128))),
+    ("tma:128x128x128:2:3/2x1", "e4m3", ((128, 128), (1, 128))),
+    ("tma:128x64x128:2p:3", "e4m3", ((128, 128), (128, 128))),
+    ("tma:256x64x128:2:2~", "e4m3", ((128, 128), (1, 128))),
 ]

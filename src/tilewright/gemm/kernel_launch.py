@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 MAX_OPERANDS = 24  # arrays of an epilogue
 PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
 SCALE_ADDRESSES = ("scale_a", "scale_b")  # of block scales
-METADATA_ADDRESS = "metadata"  # of a sparse matrix
+METADATA_ADDRESSES = ("metadata", "metadata2")  # of a sparse matrix, and of a pair's second one
 GROUP_ADDRESS = "groups"  # of the sizes of groups
 # A, B, C, D, the workspace, the second B, block scales, metadata, sizes of groups and the arrays of
 # an epilogue, as slots number them.
 MATRICES = (
-    *"abcdw", PAIR_ADDRESS, *SCALE_ADDRESSES, METADATA_ADDRESS, GROUP_ADDRESS,
+    *"abcdw", PAIR_ADDRESS, *SCALE_ADDRESSES, *METADATA_ADDRESSES, GROUP_ADDRESS,
     *(f"x{i}" for i in range(MAX_OPERANDS)),
 )  # fmt: skip
 ADDRESS_BYTES = 8

@@ -85,10 +85,10 @@ class Problem:
     α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
     makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
     have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
-    ``sparse``: ``a`` or ``b`` is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored
-    without half of its elements, K-major. ``groups``: there are ``batch`` groups of rows, each with
-    a matrix B of its own; M counts the rows of all groups, or is the capacity of each. Raises
-    DtypeError, ProblemError.
+    ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along
+    K, and stored without half of its elements, K-major. ``groups``: there are ``batch`` groups of
+    rows, each with a matrix B of its own; M counts the rows of all groups, or is the capacity of
+    each. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -187,13 +187,8 @@ class Problem:
         if self.a not in SPARSE_TYPES:
             allowed = ", ".join(SPARSE_TYPES)
             raise DtypeError(f"a sparse matrix must be of {allowed}, got {self.a}")
-        excluded = {
-            "a pair of matrices B": self.pair, "block scales": self.scaling is not None,
-            "prepared weights": self.weights is not None,
-        }  # fmt: skip
-        for what, given in excluded.items():
-            if given:
-                raise ProblemError(f"a sparse matrix excludes {what}")
+        if self.weights is not None:
+            raise ProblemError("a sparse matrix excludes prepared weights")
 
     def _check_groups(self) -> None:
         if self.groups is None:
@@ -311,7 +306,7 @@ class Problem:
 
     @property
     def sparse_rows(self) -> int:
-        """Rows of the sparse matrix: M or N."""
+        """Rows of the sparse matrix (of a pair: of both): M or N."""
         return self.m if self.sparse == "a" else self.n
 
     def with_sizes(self, m: int, n: int, k: int) -> Problem:

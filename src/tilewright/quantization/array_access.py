@@ -20,7 +20,9 @@ Array = npt.NDArray[Any]
 
 
 class ArrayInfo(NamedTuple):
-    """What is known of an array without reading it. ``device``: ``"cpu"``, ``"cuda:0"``."""
+    """What is known of an array, or a sparse matrix, without reading it. ``device``: ``"cpu"``,
+    ``"cuda:0"``.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -43,7 +45,7 @@ def info(name: str, array: Any) -> ArrayInfo:
     if not hasattr(array, "shape"):
         raise ProblemError(f"{name} must be an array, got {type(array).__name__}")
     view = provided("arrays").view(array)
-    return ArrayInfo(tuple(view.shape), view.dtype, view.device)
+    return ArrayInfo(tuple(view.matrix_shape), view.dtype, view.device)
 
 
 def codes(name: str, array: Any) -> Array:

@@ -29,11 +29,11 @@ SCALE_TYPES = ("f32", "bf16", "ue8m0")
 class Scaled(MatrixOperators):
     """A matrix R×C, or a stack of matrices, of 8-bit elements with scales.
 
-    ``data``: e4m3, e5m2, s8 or u8. ``scales``: f32, bf16 or ue8m0 (powers of two), one for each
-    block, an array of ⌈R / rows⌉ × ⌈C / columns⌉ (of one element for a whole tensor; one dimension
-    suffices for rows or columns). ``block``: "tensor", "row" (or "token"), "column", a group size
-    along the last axis, or (rows, columns); None takes it from the scales' shape. Afterwards
-    ``block`` is (rows, columns).
+    ``data``: e4m3, e5m2, s8 or u8, or a ``Sparse24`` matrix of them. ``scales``: f32, bf16 or ue8m0
+    (powers of two), one for each block, an array of ⌈R / rows⌉ × ⌈C / columns⌉ (of one element for
+    a whole tensor; one dimension suffices for rows or columns). ``block``: "tensor", "row" (or
+    "token"), "column", a group size along the last axis, or (rows, columns); None takes it from the
+    scales' shape. Afterwards ``block`` is (rows, columns).
 
     Scales may be anything: zero, negative, an infinity, NaN. The result is what the arithmetic of
     ``dequantize`` gives.
@@ -95,6 +95,11 @@ class Scaled(MatrixOperators):
         return info("data", self.data).dtype
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether ``data`` is a 2:4 sparse matrix."""
+        return hasattr(self.data, "decompress")
+
+    @property
     def granularity(self) -> str:
         """What a scale applies to: ``tensor``, ``row``, ``column`` or a block, ``1×128``."""
         return scale_blocks.block_text(self.block, self.shape)
@@ -122,9 +127,10 @@ class Scaled(MatrixOperators):
     def __repr__(self) -> str:
         data, scales = info("data", self.data), info("scales", self.scales)
         where = "" if data.device == "cpu" else f" on {data.device}"
+        sparse = "sparse " if self.is_sparse else ""
         unit = self.granularity
         per = f"{scales.dtype} scale{'' if unit == 'tensor' else 's'} per {unit}"
-        return f"Scaled({data}, {per}){where}"
+        return f"Scaled({sparse}{data}, {per}){where}"
 
     def dequantize(self) -> Any:
         """The matrix in f32, an array of the library of ``data``.
@@ -132,7 +138,8 @@ class Scaled(MatrixOperators):
         An element is f32(data) · f32(scale), two exact conversions and one product rounded to
         nearest even. Raises DeviceError for arrays on a GPU.
         """
-        values = numbers("data", self.data).astype(np.float32)
+        data = self.data.decompress() if self.is_sparse else self.data
+        values = numbers("data", data).astype(np.float32)
         scales = numbers("scales", self.scales).astype(np.float32)
         with np.errstate(all="ignore"):
             product = values * scale_blocks.expand(scales, self.shape, self.block)
@@ -143,8 +150,14 @@ class Scaled(MatrixOperators):
 
     def to_arrays(self) -> dict[str, Any]:
         """NumPy arrays of integers and text, for ``numpy.savez`` and the like: the bits of ``data``
-        and ``scales``, their formats, and the block. Raises DeviceError for arrays on a GPU.
+        and ``scales``, their formats, and the block. Raises DeviceError for arrays on a GPU, and
+        ProblemError for sparse data.
         """
+        if self.is_sparse:
+            raise ProblemError(
+                "data must be an array to be saved, got a sparse matrix",
+                hint="save data.to_arrays(), scales and block",
+            )
         return {
             "data": codes("data", self.data),
             "scales": codes("scales", self.scales),

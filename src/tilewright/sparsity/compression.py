@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -11,11 +11,18 @@ from ..dtypes import dtype
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
 from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
 from ..quantization.array_access import Array, ArrayInfo, codes, info, new_array, sizes
+from ..quantization.scaled import Scaled
 from . import compression_kernel
 from .sparse24 import METADATA_TYPE, TYPES, Sparse24
 
 
-def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
+@overload
+def compress_24(w: Scaled, prune: Any = None, *, device: Any = None) -> Scaled: ...
+@overload
+def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24: ...
+
+
+def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     """The 2:4 sparse matrix of ``w`` (…, M, K), f16, bf16, e4m3, e5m2, s8 or u8, in ``w``'s
     library; f32 becomes tf32, which is 1:2 sparse.
 
@@ -28,11 +35,15 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
     16 bytes and no mask; an array on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``,
     ``"cuda"``), with the same bits.
 
+    The data of a ``Scaled`` matrix are compressed, which keeps its scales.
+
     >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
 
     Raises MetadataError for the first chunk with too many elements, ProblemError for a shape or K
     that does not fit, DtypeError for other types, DeviceError for a mask of an array on a GPU.
     """
+    if isinstance(w, Scaled):
+        return _compress_scaled(w, prune, device)
     given = info("w", w)
     type_ = {"f32": "tf32"}.get(given.dtype, given.dtype)
     if type_ not in TYPES:
@@ -61,6 +72,16 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24:
     return Sparse24(
         new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE), type_
     )
+
+
+def _compress_scaled(w: Scaled, prune: Any, device: Any) -> Scaled:
+    columns, along_row = w.shape[-1], w.block[1]
+    size = chunk_size(w.type)
+    if along_row % size and along_row < columns:
+        raise ProblemError(
+            f"the scales of w must be those of whole chunks of {size} columns, got {w}"
+        )
+    return Scaled(compress_24(w.data, prune, device=device), w.scales, w.block)
 
 
 def _by_kernel(w: Any, given: ArrayInfo, type_: str, prune: Any, device: Any) -> Sparse24:

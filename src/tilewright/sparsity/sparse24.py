@@ -15,7 +15,10 @@ import numpy as np
 
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
 from ..mma.metadata_blocks import (
+    BLOCK_CHUNKS,
+    BLOCK_ROWS,
     BLOCK_WORDS,
+    FILLER,
     block_grid,
     chunk_size,
     positions_table,
@@ -24,6 +27,7 @@ from ..mma.metadata_blocks import (
 from ..quantization.array_access import Array, codes, info, new_array, sizes
 from ..quantization.matrix_operators import MatrixOperators
 from ..quantization.scaled import required, typed
+from .sparse_block import SparseBlock
 
 TYPES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
 METADATA_TYPE = "s32"
@@ -126,6 +130,14 @@ class Sparse24(MatrixOperators):
         """The transposed matrix (or matrices), of the same memory."""
         return Sparse24(self.values, self.metadata, self.type, not self.transposed)
 
+    def swapaxes(self, first: int, second: int) -> Sparse24:
+        """``T``, if these are the last two axes. Raises ProblemError for others."""
+        if {axis % len(self.shape) for axis in (first, second)} != {
+            len(self.shape) - 1, len(self.shape) - 2,
+        }:  # fmt: skip
+            raise ProblemError(f"the axes must be the last two, got {first} and {second}")
+        return self.T
+
     @property
     def nbytes(self) -> int:
         """Bytes of the values and the metadata."""
@@ -147,6 +159,22 @@ class Sparse24(MatrixOperators):
         """
         *_, rows, depth = self._rows_and_depth
         return unpack_metadata(self._format, codes("metadata", self.metadata), rows, depth)
+
+    def block(self, row: int = 0, k: int = 0) -> SparseBlock:
+        """A block of 64 rows by 16 chunks of the matrix (of a stack: of the first one): the one
+        with this number along M and along K, to be drawn. Raises ProblemError, DeviceError.
+        """
+        chunks = self.metadata_chunks()
+        chunks = chunks.reshape(-1, *chunks.shape[-2:])[:1]
+        down, across = block_grid(self._format, *self._rows_and_depth[-2:])
+        if not len(chunks) or not (0 <= row < down and 0 <= k < across):
+            raise ProblemError(f"the block must be one of {down}×{across}, got {row}, {k}")
+        full = np.full((down * BLOCK_ROWS, across * BLOCK_CHUNKS), FILLER, np.uint8)
+        full[: chunks.shape[1], : chunks.shape[2]] = chunks[0]
+        rows, columns = (
+            slice(i * n, (i + 1) * n) for i, n in ((row, BLOCK_ROWS), (k, BLOCK_CHUNKS))
+        )
+        return SparseBlock(self._format, full[rows, columns])
 
     def decompress(self) -> Any:
         """The dense matrix, an array of the library of ``values``: f32 of tf32. Raises DeviceError

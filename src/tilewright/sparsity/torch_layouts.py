@@ -32,7 +32,8 @@ def from_torch(tensor: Any) -> Sparse24:
         )
     meta = getattr(tensor, "meta", None)
     if meta is None:  # cuSPARSELt
-        return compress_24(tensor.to_dense().cpu())
+        found: Sparse24 = compress_24(tensor.to_dense().cpu())
+        return found
     return from_cutlass(packed.cpu(), meta.cpu())
 
 

@@ -9,6 +9,8 @@ from ..gemm.epilogue.graph import EpilogueGraph
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma
 from ..notebook_display import register_renderer
+from ..sparsity.sparse24 import Sparse24
+from ..sparsity.sparse_block import SparseBlock
 from .draw import draw
 from .fragment_picture import draw_fragment
 from .graphs.epilogue_picture import draw_epilogue
@@ -19,14 +21,19 @@ from .layout_picture import draw_layout
 from .layout_text import layout_text, print_layout, tv_text
 from .pages.gemm_stage import OperandPath, Stage
 from .pages.html_page import frame, page
+from .pages.page_content import followed
+from .pages.sparse_steps import follow_sparse
+from .sparse_picture import draw_sparse
 from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 
 for _kind in (
     Layout, ComposedLayout, Swizzle, Tensor, Fragment, MmaInstruction, MmaAtom, CopyAtom, TiledMma,
-    TiledCopy, EpilogueGraph,
+    TiledCopy, EpilogueGraph, SparseBlock,
 ):  # fmt: skip
     register_renderer(_kind)(draw)
-for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage):
+for _kind in (SparseBlock, Sparse24):
+    followed.register(_kind, follow_sparse)
+for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage, SparseBlock):
     register_renderer(_kind, "html")(frame)
 
 __all__ = [
@@ -38,6 +45,7 @@ __all__ = [
     "draw_fragment",
     "draw_instruction",
     "draw_layout",
+    "draw_sparse",
     "draw_tiled_copy",
     "draw_tiled_mma",
     "draw_tv",

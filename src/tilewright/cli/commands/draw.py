@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import TilewrightError
 from ...layout import Layout
 from ...mma import (
@@ -21,6 +23,9 @@ from ...mma import (
     make_tiled_mma,
 )
 from ...mma import instruction as find_instruction
+from ...mma.metadata_blocks import BLOCK_CHUNKS, BLOCK_ROWS, chunk_table
+from ...sparsity.sparse24 import TYPES
+from ...sparsity.sparse_block import SparseBlock
 from ...view import draw, draw_tv, latex, layout_text, page, tv_text
 from ...view.layout_planes import as_layout
 from ...view.tiled_picture import tv_fragment
@@ -29,9 +34,9 @@ from ..output_files import write
 
 _ABOUT = """\
 Draw a layout, in our notation or CuTe's ('(4,8):(8,1)', 'Sw<3,4,3> o _0 o (_64,_64):(_64,_1)'), a
-swizzle, or the fragments of an opcode. --mma and --copy draw tiles by thread and value. The suffix
-of the file selects the format: .svg, .html (an interactive page), .tex, .txt. Without a file, text
-is printed."""
+swizzle, or the fragments of an opcode. --mma and --copy draw tiles by thread and value, --sparse
+the elements and metadata of a sparse matrix. The suffix of the file selects the format: .svg, .html
+(an interactive page), .tex, .txt. Without a file, text is printed."""
 
 _OPCODE = re.compile(r"\s*[a-z][a-z0-9]*[.]")
 _REQUIRED = {"atoms": "mma", "permutation": "mma", "a_from": "mma", "threads": "copy",
@@ -69,6 +74,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--type", metavar="TYPE", help="type of the copied elements (default: b16)"
     )
+    command.add_argument(
+        "--sparse", metavar="TYPE", help="a block of a random 2:4 sparse matrix of this type"
+    )
     command.set_defaults(run=run)
 
 
@@ -84,10 +92,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _output_format(options: argparse.Namespace) -> str:
     """The output format, from the suffix of the file. Raises TilewrightError for bad options."""
-    selected = [name for name in ("text", "mma", "copy") if getattr(options, name) is not None]
+    kinds = "text", "mma", "copy", "sparse"
+    selected = [name for name in kinds if getattr(options, name) is not None]
     if len(selected) != 1:
         raise TilewrightError(
-            "draw needs exactly one of a layout or opcode, --mma, --copy",
+            "draw needs exactly one of a layout or opcode, --mma, --copy, --sparse",
             hint="tilewright draw '(4,8):(8,1)' -o layout.svg",
         )
     for option, of in _REQUIRED.items():
@@ -115,7 +124,23 @@ def _render(options: argparse.Namespace, format_: str) -> str:
         return page(item, options.title, **kwargs)
     if format_ == ".tex":
         return latex(item)
+    if isinstance(item, SparseBlock):
+        return _words(item)
     return _text(item) if not kwargs else layout_text(item)
+
+
+def _words(block: SparseBlock) -> str:
+    """The metadata of a block as text: a row of chunks a line."""
+    rows = [" ".join(f"{code:04b}" for code in row) for row in block.chunks.tolist()]
+    return "\n".join(rows) + "\n"
+
+
+def _sparse(type_: str) -> SparseBlock:
+    """A block with random metadata, always the same."""
+    if type_ not in TYPES:
+        raise TilewrightError(f"--sparse must be one of {', '.join(TYPES)}, got {type_!r:.60}")
+    ordered = np.unique(chunk_table(type_)[0])
+    return SparseBlock(type_, np.random.default_rng(0).choice(ordered, (BLOCK_ROWS, BLOCK_CHUNKS)))
 
 
 def _text(item: Any) -> str:
@@ -142,6 +167,8 @@ def _object(options: argparse.Namespace) -> Any:
         return make_tiled_mma(MmaAtom(options.mma, options.a_from or ""), atoms, permutation)
     if options.copy is not None:
         return _copy(options)
+    if options.sparse is not None:
+        return _sparse(options.sparse)
     if not _OPCODE.match(options.text):
         return Layout.parse(options.text)
     move = find_fragment_move(options.text.strip())

@@ -28,7 +28,7 @@ from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..epilogue.output_stores import OutputStores, StridedMatrix
-from ..kernel_launch import METADATA_ADDRESS, KernelArguments, MatrixStrides
+from ..kernel_launch import METADATA_ADDRESSES, KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
@@ -67,7 +67,7 @@ class CpAsyncParameters(KernelParameters):
 class SparseCpAsyncParameters(CpAsyncParameters):
     """With the metadata of a sparse matrix, and its blocks along M (or N) and along K."""
 
-    metadata: Reg = parameter("u64", address=METADATA_ADDRESS)
+    metadata: Reg = parameter("u64", address=METADATA_ADDRESSES[0])
     metadata_rows: Reg = parameter("u32")
     metadata_columns: Reg = parameter("u32")
 

@@ -110,3 +110,10 @@ class PairCopy(TmaCopy):
             halves = [(self.share, chosen)]
         for share, map_ in halves:
             self.operand.load(k, target, map_, at, barrier, share, self.multicast, advances=False)
+
+
+class SparsePairCopy(PairCopy):
+    """The same of two sparse matrices, of which half of K is stored."""
+
+    def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
+        super().issue(target, first_k >> 1, barrier)

@@ -12,7 +12,7 @@ from ...target import DeviceSpec
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..kernel_launch import (
     GROUP_ADDRESS,
-    METADATA_ADDRESS,
+    METADATA_ADDRESSES,
     PAIR_ADDRESS,
     KernelArguments,
     MatrixStrides,
@@ -94,9 +94,21 @@ class WeightParameters(TmaParameters):
 class SparseParameters(TmaParameters):
     """With the metadata of a sparse matrix, and its blocks along M (or N) and along K."""
 
-    metadata: Reg = parameter("u64", address=METADATA_ADDRESS)
+    metadata: Reg = parameter("u64", address=METADATA_ADDRESSES[0])
     metadata_rows: Reg = parameter("u32")
     metadata_columns: Reg = parameter("u32")
+
+
+@dataclass(frozen=True)
+class SparsePairParameters(SparseParameters, PairParameters):
+    """With the metadata of a sparse matrix, or of a pair of them, which have equally many."""
+
+    metadata2: Reg = parameter("u64", address=METADATA_ADDRESSES[1])
+
+
+@dataclass(frozen=True)
+class ScaledSparseParameters(SparseParameters, ScaledParameters):
+    """With the metadata of a sparse matrix, and block scales."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,8 @@ def tma_parameters(problem: Problem) -> type[TmaParameters]:
     if problem.weights is not None:
         base = WeightParameters
     if problem.sparse:
-        base = SparseParameters
+        base = ScaledSparseParameters if problem.scaling is not None else SparseParameters
+        base = SparsePairParameters if problem.pair else base
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
@@ -198,7 +211,8 @@ def _metadata_values(problem: Problem) -> dict[str, object]:
     """The number of blocks of metadata of a sparse matrix."""
     if not problem.sparse:
         return {}
-    down, across = block_grid(problem.a, problem.sparse_rows, problem.k)
+    rows = problem.sparse_rows // (2 if problem.pair and problem.sparse == "b" else 1)
+    down, across = block_grid(problem.a, rows, problem.k)
     return {"metadata_rows": down, "metadata_columns": across}
 
 
@@ -229,7 +243,7 @@ def _more_outputs(problem: Problem, config: TmaConfig) -> list[tuple[str, Epilog
 
 def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> GlobalMatrix:
     m, n, k = problem.m, problem.d_columns, max(problem.k, 1)
-    if name == problem.sparse:
+    if problem.sparse and name.startswith(problem.sparse):  # a pair of b and b2, too
         k = max(problem.k // 2, 1)
     count, length = {
         "a": (m, k) if problem.a_major == "k" else (k, m),

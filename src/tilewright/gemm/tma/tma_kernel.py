@@ -55,6 +55,7 @@ from .stage_operands import (
     PairCopy,
     SharedStages,
     SparseCopy,
+    SparsePairCopy,
     StageCopy,
     StageOperand,
     TmaCopy,
@@ -304,7 +305,7 @@ class TmaKernel:
         b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
         left_copy, right_copy = self._swapped(TmaCopy, b_copy)
         if self.problem.sparse:
-            left_copy = SparseCopy
+            left_copy = SparsePairCopy if left_copy is PairCopy else SparseCopy
         left = left_copy(
             k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
             multicast=left_mask,
@@ -316,9 +317,7 @@ class TmaKernel:
         if stages.metadata is None:
             return [left, right]
         assert isinstance(p, SparseParameters)
-        grid = p.metadata_rows, p.metadata_columns
-        metadata = MetadataCopy(k, stages.metadata, global_pointer(k, p.metadata), grid)
-        return [left, right, metadata]
+        return [left, right, MetadataCopy(k, stages.metadata, p, self.config)]
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""

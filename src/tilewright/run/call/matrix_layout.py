@@ -30,10 +30,10 @@ class OperandViews(NamedTuple):
     groups: ArrayView | None = None
 
     @property
-    def metadata(self) -> ArrayView | None:
-        """The metadata of a sparse A or B."""
-        sparse = self.a.sparse or self.b.sparse
-        return sparse.array if sparse else None
+    def metadata(self) -> tuple[ArrayView | None, ArrayView | None]:
+        """The metadata of a sparse A or B, and of the second matrix of a sparse pair."""
+        first, second = self.a.sparse or self.b.sparse, self.b2 and self.b2.sparse
+        return first.array if first else None, second.array if second else None
 
 
 class MatrixLayout(NamedTuple):

@@ -36,8 +36,8 @@ else:
 class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
     ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue;
-    ``scales``: of A's and B's block scales; ``metadata``: of a sparse A or B; ``groups``: of the
-    sizes of groups.
+    ``scales``: of A's and B's block scales; ``metadata``: of a sparse A or B, and of ``b2``;
+    ``groups``: of the sizes of groups.
     """
 
     a: int
@@ -48,7 +48,7 @@ class Addresses(NamedTuple):
     b2: int = 0
     operands: tuple[int, ...] = ()
     scales: tuple[int, int] = (0, 0)
-    metadata: int = 0
+    metadata: tuple[int, int] = (0, 0)
     groups: int = 0
 
 
@@ -145,7 +145,7 @@ class PreparedCall:
         ab = (b, a) if self.swapped else (a, b)
         factors = at.scales[::-1] if self.swapped else at.scales
         for launch, arguments in self._kernels:
-            own = at.c, at.d, at.workspace, at.b2 or unread, *factors, at.metadata, at.groups
+            own = at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.metadata, at.groups
             addresses = (*ab, *own, *at.operands)
             launch(arguments.pack(addresses, scales), stream)
 

@@ -284,8 +284,11 @@ def _check_sparse(request: Request) -> None:
         raise ProblemError("a and b must not both be sparse", hint="b.decompress() is dense")
     if request.sparse and request.precision == "tf32x3":
         raise ProblemError("precision must not be 'tf32x3' with a sparse matrix")
+    b2 = request.b2
+    if b2 is not None and b2.sparse_axis != request.b.sparse_axis:
+        raise ProblemError("the two matrices b must both be sparse, or both dense")
     for name, other in request.arrays():
-        if other.sparse_axis and name not in ("a", "b"):
+        if other.sparse_axis and name not in ("a", "b", "b2"):
             raise ProblemError(f"{name} must be dense, got a sparse matrix")
 
 

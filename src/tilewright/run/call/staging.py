@@ -67,9 +67,13 @@ class StagedCall:
         scales = (0, 0)
         if views.scales is not None:
             scales = (self._upload_compact(views.scales[0]), self._upload_compact(views.scales[1]))
-        metadata = 0 if views.metadata is None else self._upload_compact(views.metadata)
+        metadata, metadata2 = (
+            0 if view is None else self._upload_compact(view) for view in views.metadata
+        )
         groups = 0 if views.groups is None else self._upload_compact(views.groups)
-        return Addresses(a, b, c, d, workspace, b2, scales=scales, metadata=metadata, groups=groups)
+        return Addresses(
+            a, b, c, d, workspace, b2, scales=scales, metadata=(metadata, metadata2), groups=groups
+        )
 
     def _upload_d(self) -> int:
         """Upload D, of which the kernel writes the rows of groups only."""

@@ -132,8 +132,11 @@ class WgmmaMainloop:
         stages = self.stages.metadata
         if stages is None:
             return None
-        first = 0 if self.config.pingpong else consumer * len(self.blocks)
-        return MetadataReader(self.k, stages, first, len(self.blocks))
+        config, first = self.config, 0
+        if not config.pingpong:
+            first = consumer * (config.d_warpgroup_rows(self.problem) // WGMMA_ROWS)
+        blocks = [row // WGMMA_ROWS for row in self.block_rows]
+        return MetadataReader(self.k, stages, first, blocks)
 
     def _load_registers(self, index: int) -> None:
         """Load what the wgmmas of the current stage read in registers, into set ``index``."""

@@ -36,31 +36,33 @@ class MetadataStages:
 
 
 class MetadataReader:
-    """The metadata registers of a consumer warpgroup, which computes the 64-row blocks from
-    ``first_block`` on of its tile: two sets, which the k-blocks use alternately.
+    """The metadata registers of a consumer warpgroup, which computes ``blocks`` (64-row blocks of
+    the tile, those of the first warpgroup), ``first_block`` further on: two sets, which the
+    k-blocks use alternately.
 
     A set must not change while wgmmas that read it are in flight, and ptxas does not know: to it
     the registers are free after the instruction. ``keep``, a store that is never executed, makes it
     keep them until the wgmmas have completed.
     """
 
-    def __init__(self, k: Builder, stages: MetadataStages, first_block: Any, blocks: int) -> None:
-        self.k, self.stages = k, stages
+    def __init__(
+        self, k: Builder, stages: MetadataStages, first_block: Any, blocks: list[int]
+    ) -> None:
+        self.k, self.stages, self.blocks = k, stages, blocks
         thread = k.tid.x & (BLOCK_WORDS - 1)
         own = stages.address + first_block * stages.row_block_bytes + thread * 4
         self.first = k.pointer("shared", "b32", own)
         self.per_block = instructions_per_block(stages.type)
         self.sets = [
-            [[k.var("b32", 0) for _ in range(stages.k_blocks)] for _ in range(blocks)]
-            for _ in range(2)
+            [[k.var("b32", 0) for _ in range(stages.k_blocks)] for _ in blocks] for _ in range(2)
         ]
 
     def load(self, stage: Any, index: int) -> None:
         """Load the metadata of a stage, which is full, into a set."""
         here = self.first.cast("b8") + stage * self.stages.bytes
-        for i, words in enumerate(self.sets[index]):
+        for block, words in zip(self.blocks, self.sets[index], strict=True):
             for j, word in enumerate(words):
-                at = here + (i * self.stages.row_block_bytes + j * BLOCK_BYTES)
+                at = here + (block * self.stages.row_block_bytes + j * BLOCK_BYTES)
                 at.cast("b32").load(into=(word,))
 
     def operand(self, index: int, block: int, instruction: int) -> tuple[Reg, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....gemm.kernel_launch import METADATA_ADDRESS
+from ....gemm.kernel_launch import METADATA_ADDRESSES, PAIR_ADDRESS
 from ....quantization.packed import Packed
 from ....quantization.scaled import Scaled
 from ....quantization.weight_format import PreparedWeights
@@ -13,10 +13,10 @@ from ...arrays import array_view
 
 
 class UnpackedMatrices(NamedTuple):
-    """Matrices of a call, of which some may be Scaled, or one Sparse24 or Packed. ``statements`` of
-    a fast call assign each one's arrays to their names; ``data``: the arrays that the kernel reads
-    as matrices, block scales or metadata, by name; ``operands``: scales that an epilogue reads,
-    each with the expression for it; ``constants``: what the statements compare with.
+    """Matrices of a call, of which some may be Scaled, sparse or Packed. ``statements`` of a fast
+    call assign each one's arrays to their names; ``data``: the arrays that the kernel reads as
+    matrices, block scales or metadata, by name; ``operands``: scales that an epilogue reads, each
+    with the expression for it; ``constants``: what the statements compare with.
     """
 
     statements: tuple[str, ...]
@@ -33,8 +33,8 @@ def is_gathered(*matrices: Any) -> bool:
 
 
 def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
-    """The arrays of these matrices, of which some may be Scaled, or one Sparse24 or Packed.
-    ``in_blocks``: the mainloop reads the scales of Scaled matrices, not an epilogue.
+    """The arrays of these matrices, of which some may be Scaled, sparse or Packed. ``in_blocks``:
+    the mainloop reads the scales of Scaled matrices, not an epilogue.
     """
     statements: list[str] = []
     data, operands, constants = dict(matrices), {}, dict[str, Any](Scaled=Scaled)
@@ -48,24 +48,24 @@ def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
             if isinstance(matrix, Packed) and matrix.global_scale is not None:
                 operands[f"{name}_scales"] = f"{name}_scales", matrix.global_scale
             continue
-        if not isinstance(matrix, Scaled):
-            if array_view.kind_of(matrix).name == array_view.SPARSE:
-                side = f"{name}_transposed"
-                same = f"type({name}) is Sparse24 and {name}.transposed is {side}"
-                statements += [f"if not ({same}):", "    return None"]
-                statements += [f"{METADATA_ADDRESS} = {name}.metadata", f"{name} = {name}.values"]
-                data[name], data[METADATA_ADDRESS] = matrix.values, matrix.metadata
-                constants |= {"Sparse24": type(matrix), side: matrix.transposed}
-            continue
-        scales = f"scale_{name}" if in_blocks else f"{name}_scales"
-        same = f"type({name}) is Scaled and {name}.block == {name}_block"
-        statements += [f"if not ({same}):", "    return None"]
-        statements += [f"{scales} = {name}.scales", f"{name} = {name}.data"]
-        data[name], constants[f"{name}_block"] = matrix.data, matrix.block
-        if in_blocks:
-            data[scales] = matrix.scales
-        else:
-            operands[scales] = scales, matrix.scales
+        if isinstance(matrix, Scaled):
+            scales = f"scale_{name}" if in_blocks else f"{name}_scales"
+            same = f"type({name}) is Scaled and {name}.block == {name}_block"
+            statements += [f"if not ({same}):", "    return None"]
+            statements += [f"{scales} = {name}.scales", f"{name} = {name}.data"]
+            data[name], constants[f"{name}_block"] = matrix.data, matrix.block
+            if in_blocks:
+                data[scales] = matrix.scales
+            else:
+                operands[scales] = scales, matrix.scales
+        found = data[name]
+        if array_view.kind_of(found).name == array_view.SPARSE:
+            side, metadata = f"{name}_transposed", METADATA_ADDRESSES[name == PAIR_ADDRESS]
+            same = f"type({name}) is Sparse24 and {name}.transposed is {side}"
+            statements += [f"if not ({same}):", "    return None"]
+            statements += [f"{metadata} = {name}.metadata", f"{name} = {name}.values"]
+            data[name], data[metadata] = found.values, found.metadata
+            constants |= {"Sparse24": type(found), side: found.transposed}
     return UnpackedMatrices(tuple(statements), data, operands, constants)
 
 
