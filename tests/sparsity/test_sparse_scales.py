@@ -59,7 +59,7 @@ def test_a_sparse_matrix_times_two() -> None:
     d = matmul(w, pair, epilogue=lambda x, y: x - y, device="vm")
     exact = w.decompress().astype(np.float32) @ (pair[0].astype(np.float32) - pair[1])
     assert np.allclose(d, exact, rtol=0.002, atol=0.1)
-    with pytest.raises(ProblemError, match="must both be sparse"):
+    with pytest.raises(ProblemError, match="b2 must be sparse, as b is"):
         matmul(pair[0].T, (w.T, w.decompress().T), epilogue=lambda x, y: x - y, device="vm")
 
 

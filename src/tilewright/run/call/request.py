@@ -258,9 +258,8 @@ def _check_shapes(request: Request) -> None:
     if b2 is not None and (b2.shape, b2.dtype) != (request.b.shape, request.b.dtype):
         pair = f"{_shape(request.b)} {request.b.dtype} and {_shape(b2)} {b2.dtype}"
         raise ProblemError(f"the two matrices b must have one shape and type, got {pair}")
-    Problem(
-        *request.mnk
-    )  # reports bad sizes by the caller's letters, before M and N may be swapped
+    # Reports bad sizes by the caller's letters, before M and N may be swapped.
+    Problem(*request.mnk)
     for name, s in (("c", request.c), ("out", request.out)):
         if s is not None and s.shape != request.output_shape:
             shown = "×".join(map(str, request.output_shape))
@@ -284,12 +283,10 @@ def _check_sparse(request: Request) -> None:
         raise ProblemError("a and b must not both be sparse", hint="b.decompress() is dense")
     if request.sparse and request.precision == "tf32x3":
         raise ProblemError("precision must not be 'tf32x3' with a sparse matrix")
-    b2 = request.b2
-    if b2 is not None and b2.sparse_axis != request.b.sparse_axis:
-        raise ProblemError("the two matrices b must both be sparse, or both dense")
     for name, other in request.arrays():
-        if other.sparse_axis and name not in ("a", "b", "b2"):
-            raise ProblemError(f"{name} must be dense, got a sparse matrix")
+        like = request.b.sparse_axis if name == "b2" else 0
+        if name not in ("a", "b") and other.sparse_axis != like:
+            raise ProblemError(f"{name} must be {'sparse, as b is' if like else 'dense'}")
 
 
 def _shape(s: ArraySignature) -> str:

@@ -1,0 +1,87 @@
+"""The search for a permutation, transposable masks, and the share of the magnitude they keep."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rows import every_row
+from tilewright import compress_24, linear
+from tilewright.errors import ProblemError
+from tilewright.sparsity import kept_magnitude, search_permutation, transposable_mask
+from tilewright.sparsity.pruning import block_patterns
+
+RNG = np.random.default_rng(11)
+
+
+@every_row("type_", [np.float16, ml_dtypes.bfloat16, np.float32, np.int8])
+def test_a_permutation_keeps_more(type_: type) -> None:
+    """Of columns of different magnitudes; the share is that of the compressed matrix."""
+    scale = 2.0 ** RNG.integers(0, 6, 64)
+    w = (RNG.standard_normal((48, 64)) * scale).astype(type_)
+    found = search_permutation(w)
+    assert sorted(found.order.tolist()) == list(range(64))
+    assert found.kept > found.kept_before + 0.01
+    sparse = compress_24(w[:, found.order], "magnitude")
+    assert np.isclose(kept_magnitude(w[:, found.order], sparse), found.kept)
+    assert np.isclose(kept_magnitude(w, compress_24(w, "magnitude")), found.kept_before)
+    again, fewer = search_permutation(w), search_permutation(w, rounds=3)
+    assert (again.order == found.order).all() and fewer.kept <= found.kept
+    assert search_permutation(w, seed=1).order.tolist() != found.order.tolist()
+
+
+def test_two_stripes_are_divided_in_the_best_way() -> None:
+    """One round tries all ways to divide eight columns."""
+    w = RNG.standard_normal((3, 8)).astype(np.float16)
+    fours = list(combinations(range(8), 4))
+    given = (w[:, [*four, *(i for i in range(8) if i not in four)]] for four in fours)
+    best = max(kept_magnitude(x, compress_24(x, "magnitude")) for x in given)
+    assert np.isclose(search_permutation(w, rounds=1).kept, best)
+
+
+def test_a_layer_in_another_order_is_the_same_layer() -> None:
+    w = (RNG.integers(-3, 4, (64, 64)) * 2.0 ** RNG.integers(0, 3, 64)).astype(np.float16)
+    x = RNG.integers(-3, 4, (16, 64)).astype(np.float16)
+    order = search_permutation(w).order
+    sparse = compress_24(w[:, order], "magnitude")
+    dense = np.empty_like(w)
+    dense[:, order] = sparse.decompress()
+    assert (linear(x[:, order], sparse, device="vm") == linear(x, dense, device="vm")).all()
+
+
+def test_a_transposable_mask_is_the_best() -> None:
+    w = RNG.standard_normal((32, 64)).astype(np.float16)
+    mask = transposable_mask(w)
+    forward, backward = compress_24(w, mask), compress_24(w.T, mask.T)
+    assert (forward.decompress() == backward.decompress().T).all()
+    blocks = np.abs(w.astype(np.float64)).reshape(8, 4, 16, 4).swapaxes(1, 2)
+    best = (blocks[:, :, None] * block_patterns()).sum((-1, -2)).max(-1).sum()
+    assert np.isclose(np.abs(w[mask].astype(np.float64)).sum(), best)
+    assert block_patterns().shape == (90, 4, 4)
+    assert (mask.reshape(8, 4, 16, 4).sum((1,)) == 2).all()
+    assert (mask.reshape(8, 4, 16, 4).sum((3,)) == 2).all()
+
+
+def test_values_that_are_not_numbers() -> None:
+    w = np.zeros((4, 8), np.float16)
+    w[0, 0], w[1, 5] = np.nan, np.inf
+    mask = transposable_mask(w)
+    assert mask[0, 0] and mask[1, 5] and mask.sum() == 16
+    assert search_permutation(w).kept == search_permutation(np.zeros((4, 0), np.float16)).kept + 1
+
+
+def test_errors() -> None:
+    w = np.zeros((6, 8), np.float16)
+    with pytest.raises(ProblemError, match="K a multiple of 4, got 4×6"):
+        search_permutation(w[:4, :6])
+    with pytest.raises(ProblemError, match="rounds must be an integer of at least 0"):
+        search_permutation(w, rounds=-1)
+    with pytest.raises(ProblemError, match="multiple of 4 rows, got f16 6×8"):
+        transposable_mask(w)
+    with pytest.raises(ProblemError, match="a 2:4 sparse type"):
+        transposable_mask(np.zeros((4, 8), np.float32))
+    with pytest.raises(ProblemError, match="w must have shape 6×8"):
+        kept_magnitude(w.T, compress_24(w))
