@@ -2,6 +2,7 @@
 
     groups of rows (along M)      rows of A and D from offsets[g] to offsets[g + 1], times B[g]
     groups of fixed capacity      the first counts[g] rows of A[g] and D[g], times B[g]
+    groups along K                D[g] is the product of columns of A and rows of B
 
 The sizes are read by the kernel alone, so a call neither waits for them nor compiles for them.
 """
@@ -17,20 +18,24 @@ INDEX_TYPES = ("s32", "s64")
 # number of rows of each group, whose rows begin at a multiple of the capacity.
 ENDS, OFFSETS, COUNTS = "ends", "offsets", "counts"
 FORMS = (ENDS, OFFSETS, COUNTS)
+DIMENSIONS = ("m", "k")
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """The groups of a problem. ``index``: the type of the array, s32 or s64; ``form``: ``ends``,
-    ``offsets`` or ``counts``. Raises ProblemError.
+    ``offsets`` or ``counts``; ``along``: the dimension that is divided, m or k. Raises
+    ProblemError.
     """
 
     index: str
     form: str
+    along: str = "m"
 
     def __post_init__(self) -> None:
         for name, given, allowed in (
             ("index", self.index, INDEX_TYPES), ("form", self.form, FORMS),
+            ("along", self.along, DIMENSIONS),
         ):  # fmt: skip
             if given not in allowed:
                 raise ProblemError(f"{name} must be one of {', '.join(allowed)}, got {given!r:.60}")
@@ -41,9 +46,15 @@ class Grouping:
         return self.form == COUNTS
 
     def __str__(self) -> str:
-        return f"rows by {self.form} of {self.index}"
+        along = {"m": "rows", "k": "K"}[self.along]
+        return f"{along} by {self.form} of {self.index}"
 
 
 def has_row_groups(groups: Grouping | None) -> bool:
     """Whether there are groups, and their rows are those of one matrix."""
-    return groups is not None and not groups.has_capacity
+    return groups is not None and groups.along == "m" and not groups.has_capacity
+
+
+def has_k_groups(groups: Grouping | None) -> bool:
+    """Whether there are groups along K."""
+    return groups is not None and groups.along == "k"

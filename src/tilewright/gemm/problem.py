@@ -18,7 +18,7 @@ from ..mma.sparsity import sparsity_pattern
 from ..quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
-from .grouping import Grouping, has_row_groups
+from .grouping import Grouping, has_k_groups, has_row_groups
 
 if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
@@ -87,8 +87,9 @@ class Problem:
     have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
     ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along
     K, and stored without half of its elements, K-major. ``groups``: there are ``batch`` groups of
-    rows, each with a matrix B of its own; M counts the rows of all groups, or is the capacity of
-    each. Raises DtypeError, ProblemError.
+    rows, each with a matrix B of its own, and M counts the rows of all groups, or is the capacity
+    of each; or groups along K, each with a D of its own, and K counts all of them. Raises
+    DtypeError, ProblemError.
     """
 
     m: int
@@ -201,6 +202,9 @@ class Problem:
         for what, given in excluded.items():
             if given:
                 raise ProblemError(f"a grouped product excludes {what}")
+        if self.has_k_groups and (self.pair or self.input.bits != 16):
+            what = f"{self.a}{' with a pair of matrices B' if self.pair else ''}"
+            raise ProblemError(f"groups along K must be of f16 or bf16, no pair, got {what}")
         if self.epilogue is not None and self.epilogue.graph.reductions:
             raise ProblemError("the epilogue of a grouped product must not reduce D")
 
@@ -251,22 +255,24 @@ class Problem:
         return self.batch != 1 or self.groups is not None
 
     @property
-    def row_batches(self) -> int:
-        """Matrices A and D: one for each B, or one with the rows of all groups."""
-        return 1 if self.has_row_groups else self.batch
-
-    @property
     def has_row_groups(self) -> bool:
         """Whether the rows of all groups are one matrix."""
         return has_row_groups(self.groups)
+
+    @property
+    def has_k_groups(self) -> bool:
+        """Whether there are groups along K."""
+        return has_k_groups(self.groups)
 
     @property
     def balanced(self) -> Problem:
         """A batch of products of the groups' average size, for the cost model."""
         if self.groups is None:
             return self
-        rows = -(-self.m // self.batch) if self.has_row_groups and self.batch else self.m
-        return replace(self, m=rows, groups=None)
+        each = max(self.batch, 1)
+        m = -(-self.m // each) if self.has_row_groups else self.m
+        k = -(-self.k // each) if self.has_k_groups else self.k
+        return replace(self, m=m, k=k, groups=None)
 
     @property
     def d_columns(self) -> int:
@@ -280,7 +286,8 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        return 2 * self.m * self.n * self.k * self.row_batches
+        divided = self.has_row_groups or self.has_k_groups
+        return 2 * self.m * self.n * self.k * (1 if divided else self.batch)
 
     @property
     def bytes(self) -> int:

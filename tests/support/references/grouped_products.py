@@ -11,6 +11,11 @@ import tilewright
 from tilewright import dtypes
 
 UNWRITTEN = 7.0
+CASES_ALONG_K = (
+    ((3, 0, 70, 1), 64, 64, None),
+    ((3, 0, 70, 65), 128, 96, "tma:128x64x64:2:3~"),
+    ((30, 64, 0, 0, 130, 1), 192, 128, "tma:128x128x64:2p:3/1x2"),
+)
 
 
 @dataclass(frozen=True)
@@ -94,3 +99,17 @@ def product(case: GroupedCase, device: Any, **more: Any) -> tuple[Any, Any, Any]
             a, b, **sizes, out=out, config=case.config, device=device, **more
         ),
     )
+
+
+def product_along_k(
+    sizes: tuple[int, ...], m: int, n: int, config: str | None, device: Any
+) -> tuple[Any, Any, Any]:
+    """A as its transpose, B and the D of each group; 5 rows of both belong to no group."""
+    rng = np.random.default_rng(m)
+    type_ = dtypes.dtype("bf16").numpy
+    left, right = (rng.standard_normal((sum(sizes) + 5, x)).astype(type_) for x in (m, n))
+    ends = np.cumsum(sizes).astype(np.int32)
+    found = tilewright.grouped_matmul(
+        left.T, right, offsets=ends, along="k", config=config, device=device
+    )
+    return left, right, found

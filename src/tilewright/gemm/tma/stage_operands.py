@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...builder import Builder, PipelineTmaAsync, Pointer, Reg
+from .grouped.row_window import window_coordinates
 from .sparse.metadata_stages import MetadataStages
 from .tile_scheduler import WorkTileInfo
 from .tma_operand import TmaOperand
@@ -73,6 +74,7 @@ class TmaCopy(StageCopy):
     def begin(self, tile: WorkTileInfo) -> Any:
         self.row, self.batch = self._row(tile), tile.batch if self.operand.batched else None
         self.map, size = self.operand.map_and_bytes(self.k, self.maps, self.row, self.limit)
+        self.window = tile.window
         return size
 
     def _row(self, tile: WorkTileInfo) -> Any:
@@ -82,6 +84,8 @@ class TmaCopy(StageCopy):
         return self.address + stage * self.operand.bytes
 
     def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
+        if self.window is not None:
+            first_k = window_coordinates(first_k, self.window.first, self.window.count)
         at = self.row, first_k, self.batch
         self.operand.load(self.k, target, self.map, at, barrier, self.share, self.multicast)
 

@@ -15,20 +15,21 @@ from .tma_config import TmaConfig
 
 
 class GroupRows(NamedTuple):
-    """The rows of a group: ``count`` from ``first`` on. ``joined``: they are rows of one matrix D
-    that has those of all groups, else of a D of the group's own.
+    """The rows of a group: ``count`` from ``first`` on. ``joined``: they are rows of one matrix
+    that has those of all groups, else of a matrix of the group's own.
     """
 
     first: Any
     count: Any
-    joined: bool
+    joined: bool = True
 
 
 class WorkTileInfo(NamedTuple):
     """A work tile: the tile at (``row``, ``column``) of matrix ``batch`` of D, and the range of
     ``k_blocks`` k-blocks from ``first_k_block`` on. ``partial``: the index in the workspace where
-    its accumulators go, or -1 if the range is all of K. ``rows``: those of D that may be written,
-    if the problem has groups; ``batch`` then is the group.
+    its accumulators go, or -1 if the range is all of K. If the problem has groups, ``batch`` is the
+    group; ``rows``: those of D that may be written; ``window``: with groups along K, those of A and
+    B along K, which the k-blocks begin with.
     """
 
     row: Any
@@ -38,6 +39,7 @@ class WorkTileInfo(NamedTuple):
     k_blocks: Any
     partial: Any
     rows: GroupRows | None = None
+    window: GroupRows | None = None
 
 
 ProcessTile = Callable[[WorkTileInfo, Any], None]

@@ -252,14 +252,15 @@ def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> Globa
         "c": (m, n),
         "d": (m, n),
     }[name]
-    is_stack = problem.batched and not (problem.has_row_groups and name in ("a", "d"))
+    joined = "ad" if problem.has_row_groups else "ab" if problem.has_k_groups else ""
+    is_stack = problem.batched and name not in joined
     batches = (problem.batch, strides.batch) if is_stack else (0, 0)
     return GlobalMatrix(PLACEHOLDER, count, length, strides.leading, *batches)
 
 
 def _output_matrix(problem: Problem, matrix: GlobalMatrix) -> GlobalMatrix:
     """An output as its tensor map has it: copies store the rows of one group."""
-    return replace(matrix, window=problem.groups is not None)
+    return replace(matrix, window=problem.groups is not None and not problem.has_k_groups)
 
 
 def _input_maps(name: str, operand: TmaOperand, matrix: GlobalMatrix) -> dict[str, bytes]:

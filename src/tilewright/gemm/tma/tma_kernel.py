@@ -42,7 +42,8 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
-from .grouped.grouped_tile_scheduler import GroupedTileScheduler, launch_clusters
+from .grouped.grouped_tile_scheduler import launch_clusters
+from .grouped.k_grouped_tile_scheduler import grouped_tile_scheduler
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp, StageScales
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
@@ -251,8 +252,7 @@ class TmaKernel:
         m, n = self._swapped(p.m, p.n)
         k_blocks = (depth + (config.tile[2] - 1)) // config.tile[2]
         if isinstance(p, GroupedParameters) and (grouping := self.problem.groups):
-            shape = p.m, p.n, k_blocks
-            return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, *shape)
+            return grouped_tile_scheduler(k, grouping, config, p, k_blocks)
         batches = p.batches if self.problem.batched else None
         static = TileScheduler(k, config, m, n, k_blocks, batches, p.full_tiles)
         if self.queue is None:

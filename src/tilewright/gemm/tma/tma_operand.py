@@ -10,7 +10,7 @@ one offset along it. One tensor copy loads a column, or a CTA's share of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -73,7 +73,8 @@ class GlobalMatrix:
 class TmaOperand:
     """One operand of a stage. ``contiguous``: ``k`` or ``mn``. ``sharers``: CTAs of the cluster
     that read the same tile; each loads its share and multicasts it to all. ``batched``: it is a
-    stack if the problem has batches; ``grouped``: tiles begin at any row.
+    stack if the problem has batches; ``grouped``: tiles begin at any row;
+    ``windowed``: copies access a row window along K.
     """
 
     type: str
@@ -83,6 +84,7 @@ class TmaOperand:
     sharers: int = 1
     batched: bool = True
     grouped: bool = False
+    windowed: bool = False
 
     @property
     def size(self) -> int:
@@ -122,6 +124,7 @@ class TmaOperand:
 
     def map(self, matrix: GlobalMatrix) -> TensorMap:
         """The tensor map that ``load`` uses."""
+        matrix = replace(matrix, window=self.windowed)
         return matrix.map(self.type, (self.line_elements, self.lines_per_copy), self.swizzle)
 
     @property
@@ -169,9 +172,10 @@ class TmaOperand:
         self, k: Builder, target: Any, map_: Any, coordinates: tuple[Any, Any, Any],
         barrier: Pointer, share: Any = 0, multicast: Any = None, *, advances: bool = True,
     ) -> None:  # fmt: skip
-        """Issue the copies of this CTA's share of the tile at ``coordinates`` (row, k, batch) to
-        the shared address ``target``. ``multicast``: mask of the CTAs that receive it. Unless it
-        ``advances``, every share comes from these coordinates (of a matrix of its own).
+        """Issue the copies of this CTA's share of the tile at ``coordinates`` (row, k, batch; k may
+        be the coordinates in a window) to the shared address ``target``. ``multicast``: mask of the
+        CTAs that receive it. Unless it ``advances``, every share comes from these coordinates (of a
+        matrix of its own).
         """
         row, first_k, batch = coordinates
         more = () if batch is None else (batch,)
@@ -182,9 +186,12 @@ class TmaOperand:
             row = row + share * share_rows if advances else row
         for i in range(count):
             offset = i * self.line_elements
-            at = (_plus(first_k, offset), row)
-            if self.major == "MN":
-                at = (_plus(row, offset), first_k)
+            at: tuple[Any, ...] = ()
+            if self.major == "K":
+                at = (_plus(first_k, offset), row)
+            else:
+                along_k = first_k if isinstance(first_k, tuple) else (first_k,)
+                at = (_plus(row, offset), *along_k)
             there = k.pointer("shared", "b8", target) + i * column
             k.tma_load(there, map_, (*at, *more), barrier, multicast_mask=multicast)
 
@@ -257,14 +264,17 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
         b_sharers = larger(b_sharers, 2)
     a_depth, b_depth = (bk // 2 if problem.sparse == side else bk for side in "ab")
+    windowed = problem.has_k_groups
     left = TmaOperand(
         problem.a, select(swap, bn, bm), a_depth, a, select(swap, cm, cn),
-        not problem.has_row_groups, problem.groups is not None,
+        not (problem.has_row_groups or windowed), problem.groups is not None, windowed,
     )  # fmt: skip
     extent = select(swap, bm, bn)
     if problem.weights is not None:
         return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, weights=problem.weights)
-    return left, TmaOperand(problem.b, extent, b_depth, b, b_sharers)
+    return left, TmaOperand(
+        problem.b, extent, b_depth, b, b_sharers, not windowed, windowed, windowed
+    )
 
 
 def _plus(x: Any, n: int) -> Any:

@@ -45,7 +45,10 @@ class TmaProducer:
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
         k, bk = self.k, self.config.tile[2]
-        begin = k.select(tile.k_blocks == 0, OUT_OF_BOUNDS_K, tile.first_k_block * bk)
+        if tile.window is not None:  # of an empty one nothing is in bounds
+            begin = tile.window.first
+        else:
+            begin = k.select(tile.k_blocks == 0, OUT_OF_BOUNDS_K, tile.first_k_block * bk)
         first, *others = [copy.begin(tile) for copy in self.copies]
         size = first
         for other in others:

@@ -144,7 +144,8 @@ class Dispatch:
             align_c=align_c, align_d=layouts["d"].align,
             batch=request.matrices, fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
-            weights=weights, sparse=self._sparse(), groups=request.groups,
+            weights=weights, sparse=self._sparse(),
+            groups=request.groups and request.groups.grouping,
         )  # fmt: skip
 
     def _scaling(self) -> BlockScaling | None:

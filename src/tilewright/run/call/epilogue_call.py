@@ -37,12 +37,11 @@ from .grouped.row_groups import RowGroups
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .operands.array_operand import ArrayOperand
+from .operands.output_overlap import check_factors_apart, check_output_overlap
 from .prepared_call import Addresses, PreparedCall, prepare_call
 from .request import (
     BlockScales,
     MatmulOptions,
-    check_factors_apart,
-    check_output_overlap,
 )
 from .scaled.block_scale_views import request_with_scales
 from .scaled.scaled_operands import has_quantized, without_scales
@@ -108,8 +107,7 @@ def launch_with_epilogue(
     groups: RowGroups | None = None,
 ) -> LaunchedEpilogue:
     """Stages 1 to 5 of a call. ``scales``: of blocks of A and B; ``groups``: of their rows."""
-    grouping = None if groups is None else groups.grouping
-    requested = request_with_epilogue(a, b, arguments, options, out, grouping)
+    requested = request_with_epilogue(a, b, arguments, options, out, groups and groups.request)
     scale_views = None
     if scales is not None:
         request, scale_views = request_with_scales(requested.request, scales)

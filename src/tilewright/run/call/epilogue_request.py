@@ -22,7 +22,6 @@ from ...gemm.epilogue.graph import (
     EpilogueOutput,
 )
 from ...gemm.epilogue.tracing import Epilogue, epilogue
-from ...gemm.grouping import Grouping
 from ...gemm.problem import accumulator_type_of, scalar_type_of
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -32,12 +31,13 @@ from .batching.batch_dimensions import is_one_product
 from .batching.epilogue_batch import EpilogueBatch, epilogue_batches
 from .matrix_layout import MAX_ALIGN, signature_of
 from .operands.array_operand import INTEGER_TYPES, ArrayOperand, array_operand
+from .operands.output_overlap import common_device
 from .request import (
     EpilogueRequest,
+    GroupRequest,
     OperandSignature,
     Request,
     check_request,
-    common_device,
     default_result,
     format_name,
     make_request,
@@ -124,10 +124,10 @@ def request_with_epilogue(
     arguments: EpilogueArguments,
     options: Any,
     out: Any,
-    groups: Grouping | None = None,
+    groups: GroupRequest | None = None,
 ) -> RequestedEpilogue:
     """The request of ``matmul`` with an epilogue; ``b`` may be two matrices, ``out`` a dict of
-    arrays by outputs. ``options``: ``matmul.MatmulOptions``; ``groups``: of rows.
+    arrays by outputs. ``options``: ``matmul.MatmulOptions``; ``groups``: of rows or along K.
 
     Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
     """
@@ -191,7 +191,7 @@ def _requested(
     call: _Call,
     views: Mapping[str, ArrayView],
     batch: EpilogueBatch | None = None,
-    groups: Grouping | None = None,
+    groups: GroupRequest | None = None,
 ) -> RequestedEpilogue:
     """The request of one product, whose batch dimensions are folded by ``batch``."""
     if batch is not None:

@@ -36,13 +36,13 @@ from .epilogue_request import EpilogueArguments, epilogue_arguments, request_wit
 from .fast_path import FastCall
 from .matmul import slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
+from .operands.output_overlap import common_device
 from .plan_report import explain
 from .prepared_call import PreparedCall, prepare_call
 from .request import (
     MatmulArguments,
     MatmulOptions,
     Request,
-    common_device,
     default_result,
     format_name,
     make_request,

@@ -1,25 +1,23 @@
 """Stage 1 of a call, request: shapes, strides, types and options of a ``matmul`` call, validated.
 
 A request holds no addresses, so each distinct request is validated once. Only
-``check_output_overlap`` depends on addresses and runs for every call with ``out``.
+``operands.output_overlap`` depends on addresses and runs for every call with ``out``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ... import dtypes
-from ...errors import DeviceError, DtypeError, ProblemError
-from ...gemm.grouping import Grouping, has_row_groups
+from ...errors import DtypeError, ProblemError
+from ...gemm.grouping import Grouping
 from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
 from ...quantization.weight_format import PreparedWeights, WeightFormat
 from ..arrays.array_view import ArrayView
-from ..arrays.memory_overlap import overlap, overlaps_itself
-from .alpha_beta import ScaleFactor
+from ..arrays.memory_overlap import overlaps_itself
 from .matrix_layout import ArraySignature, signature_of
 
 if TYPE_CHECKING:
@@ -106,6 +104,13 @@ class WeightRequest(NamedTuple):
     shape: tuple[int, int]
 
 
+class GroupRequest(NamedTuple):
+    """Groups, and the number of them."""
+
+    grouping: Grouping
+    number: int
+
+
 class Request(NamedTuple):
     """D = α A B + β C, by the signatures of its arrays.
 
@@ -113,7 +118,7 @@ class Request(NamedTuple):
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
     ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
     multiplied by, too; ``scales``: of blocks of A and B; ``weights``: what B's array holds;
-    ``groups``: of rows of A and D, each multiplied by a matrix of the stack B.
+    ``groups``: of rows of A and D, each multiplied by a matrix of the stack B, or along K.
     """
 
     a: ArraySignature
@@ -128,7 +133,7 @@ class Request(NamedTuple):
     b2: ArraySignature | None = None
     scales: BlockScaleRequest | None = None
     weights: WeightRequest | None = None
-    groups: Grouping | None = None
+    groups: GroupRequest | None = None
 
     @property
     def b_shape(self) -> tuple[int, ...]:
@@ -148,13 +153,15 @@ class Request(NamedTuple):
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The number of products, as a tuple of one, if a and b are stacks of matrices; else ()."""
+        """The number of matrices D, as a tuple of one, if they are a stack; else ()."""
+        if self.groups is not None and self.groups.grouping.along == "k":
+            return (self.groups.number,)
         return self.a.shape[:-2]
 
     @property
     def matrices(self) -> int:
-        """The number of matrices B."""
-        return self.b.shape[0] if has_row_groups(self.groups) else prod(self.batch)
+        """The number of products."""
+        return prod(self.batch) if self.groups is None else self.groups.number
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -249,7 +256,7 @@ def _check_shapes(request: Request) -> None:
     shapes = f"got a {_shape(request.a)} and b {'×'.join(map(str, b))}"
     if a[-1] != b[-2]:
         raise ProblemError(f"a must have as many columns as b has rows, {shapes}")
-    if a[:-2] != b[:-2] and not has_row_groups(request.groups):
+    if a[:-2] != b[:-2] and request.groups is None:
         raise ProblemError(
             f"a and b must be two matrices or two stacks of equal length, {shapes}",
             hint="expand one of them (a stack's stride may be 0), or reshape the other to a matrix",
@@ -354,47 +361,3 @@ def format_name(dtype: Any, name: str = "out_dtype") -> str:
         raise DtypeError(
             f"{name} must be a number format, got {dtype!r}", hint=f'{name}="f32"'
         ) from None
-
-
-def check_output_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: ArrayView) -> None:
-    """Raise ProblemError if ``out`` can't be written while the inputs are read."""
-    if out.readonly:
-        hint = "without out= the result is a new array; JAX arrays are immutable"
-        raise ProblemError("out must be writable, got a read-only array", hint=hint)
-    for name, view in (("a", a), ("b", b)):
-        if overlap(out, view):
-            raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
-    if c is not None and not _same(c, out) and overlap(out, c):
-        raise ProblemError(
-            "out must be the matrix c or share no memory with it, got a partial overlap",
-            hint="pass out=c for D = α A B + β D, or a separate array",
-        )
-
-
-def check_factors_apart(
-    factors: Mapping[str, ScaleFactor], dtype: str, device: str, out: ArrayView
-) -> None:
-    """Raise ProblemError if a scalar in device memory, of type ``dtype``, is an element of ``out``:
-    CTAs read it while others write.
-    """
-    for name, factor in factors.items():
-        view = ArrayView(factor.address, (1,), (1,), dtype, device, True, None)
-        if factor.address and overlap(out, view):
-            raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
-
-
-def _same(c: ArrayView, out: ArrayView) -> bool:
-    return (c.address, c.shape, c.strides) == (out.address, out.shape, out.strides)
-
-
-def common_device(
-    a: ArrayView, b: ArrayView, c: ArrayView | None = None, out: ArrayView | None = None
-) -> str:
-    """The device of all arrays: ``"cpu"``, ``"cuda:0"``. Raises DeviceError if they differ."""
-    for name, view in (("b", b), ("c", c), ("out", out)):
-        if view is not None and view.device != a.device:
-            raise DeviceError(
-                f"{name} must be on {a.device}, where a is, got {name} on {view.device}",
-                hint=f"move {name} to {a.device}",
-            )
-    return a.device

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import tilewright
-from references.grouped_products import CASES, GroupedCase, check, groups_of, operands, product
+from references.grouped_products import (
+    CASES,
+    CASES_ALONG_K,
+    GroupedCase,
+    check,
+    groups_of,
+    operands,
+    product,
+    product_along_k,
+)
 from tilewright.errors import DtypeError, EpilogueError, ProblemError
 
 pytestmark = pytest.mark.vm
@@ -42,6 +51,16 @@ def test_operands_of_the_epilogue_vary_by_row_column_and_group() -> None:
     assert (found[-2:] == out.dtype.type(7)).all()
 
 
+@pytest.mark.parametrize("case", CASES_ALONG_K, ids=str)
+def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
+    left, right, found = product_along_k(*case, "vm")
+    begin = 0
+    for size, d in zip(case[0], found, strict=True):
+        x, y = (part[begin : begin + size].astype(np.float64) for part in (left, right))
+        assert (np.abs(d.astype(np.float64) - x.T @ y) <= 2**-8 * (np.abs(x.T) @ np.abs(y))).all()
+        begin += size
+
+
 def test_a_gate_is_a_second_stack() -> None:
     case = GroupedCase((5, 0, 66), 64, 64)
     a, b, sizes, _ = operands(case)
@@ -69,6 +88,8 @@ A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
         ({"offsets": [8]}, ProblemError, "offsets must have 2 or 3 elements for 2 groups"),
         ({"offsets": np.ones(2, np.float32)}, DtypeError, "offsets must be one of s32, s64"),
         ({"counts": [1, 2]}, ProblemError, r"a must be \(groups, capacity, K\)"),
+        ({"offsets": [4, 8], "along": "k"}, ProblemError, r"b \(K, N\), got offsets"),
+        ({"offsets": [4, 8], "along": "n"}, ProblemError, "along must be one of m, k, got 'n'"),
         (
             {"offsets": [4, 8], "epilogue": lambda acc: {"d": acc, "s": tilewright.sum(acc)}},
             ProblemError, "must not reduce D",

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import tilewright
-from references.grouped_products import CASES, UNWRITTEN, GroupedCase, operands, product
+from references.grouped_products import (
+    CASES,
+    CASES_ALONG_K,
+    UNWRITTEN,
+    GroupedCase,
+    operands,
+    product,
+    product_along_k,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 
@@ -16,6 +24,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_bits_are_a_virtual_machine_s(case: GroupedCase) -> None:
     (*_, found), (*_, expected) = (product(case, device) for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("case", CASES_ALONG_K, ids=str)
+def test_along_k_the_bits_are_a_virtual_machine_s(case: Any) -> None:
+    found, expected = (product_along_k(*case, device)[2] for device in ("cuda", "vm"))
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 

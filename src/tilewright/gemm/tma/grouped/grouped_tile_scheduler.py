@@ -104,14 +104,14 @@ class GroupWalk:
         self.tiles.set(self._row_tiles() * others)
 
     def _limited(self, size: Any) -> Any:
-        """The row index ``size``, at least that where the group begins and at most M."""
-        k, type_ = self.k, self.scheduler.grouping.index
-        low, high = (
-            (x.to(type_) if type_ == "s64" else x.view(type_))
-            for x in (self.begin, self.scheduler.m)
-        )
-        row = k.min(k.max(size, low), high)
-        return row.to("u32") if type_ == "s64" else row.view("u32")
+        return limited(self.k, size, self.begin, self.scheduler.m)
+
+
+def limited(k: Builder, size: Any, low: Any, high: Any) -> Any:
+    """``size``, of s32 or s64, as u32: at least ``low`` and at most ``high``."""
+    if size.dtype.name == "s64":
+        return k.min(k.max(size, low.to("s64")), high.to("s64")).to("u32")
+    return k.min(k.max(size, low.view("s32")), high.view("s32")).view("u32")
 
 
 def _row_extents(config: TmaConfig) -> tuple[int, int]:

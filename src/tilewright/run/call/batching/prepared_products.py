@@ -12,14 +12,12 @@ from ...arrays.array_view import ArrayView
 from ...devices.array_placement import device_for_arrays
 from ..alpha_beta import ScaleFactors, alpha_and_beta
 from ..matrix_layout import OperandViews
+from ..operands.output_overlap import check_factors_apart, check_output_overlap, common_device
 from ..prepared_call import PreparedCall, prepare_call
 from ..request import (
     MatmulArguments,
     MatmulOptions,
     Request,
-    check_factors_apart,
-    check_output_overlap,
-    common_device,
     make_request,
 )
 from .batch_dimensions import is_one_product, split_product

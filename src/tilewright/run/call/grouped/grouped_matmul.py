@@ -22,6 +22,7 @@ def grouped_matmul(
     *,
     offsets: Any = None,
     counts: Any = None,
+    along: str = "m",
     out: Any = None,
     out_dtype: Any = None,
     device: Any = None,
@@ -29,7 +30,8 @@ def grouped_matmul(
     epilogue: Any = None,
     **operands: Any,
 ) -> Any:
-    """D[rows of group g] = A[rows of group g] B[g], for all groups in one launch.
+    """D[rows of group g] = A[rows of group g] B[g], for all groups in one launch; along K:
+    D[g] = A[:, columns of group g] B[rows of group g].
 
     ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
     weights (groups, N, K) is read where it is. f16 or bf16.
@@ -39,6 +41,10 @@ def grouped_matmul(
     (groups elements: the ends, as torch has them). With ``counts``, ``a`` is (groups, capacity, K)
     and the result (groups, capacity, N), and group g has the first counts[g] rows of its matrix.
     Rows of no group are not written; groups may be empty.
+
+    ``along="k"`` (the gradient of the weights): ``a`` is (M, K), ``b`` (K, N), ``offsets`` has the
+    end of each group, and the result is (groups, M, N), zeros for an empty group. ``dy.mT`` and
+    ``x``, both row-major, are read where they are; others are copied first.
 
     ``offsets`` and ``counts`` are int32 or int64 arrays where ``a`` is. The kernel reads them: the
     host does not wait, and a call in a CUDA graph may have other sizes at each replay. On the CPU
@@ -57,7 +63,8 @@ def grouped_matmul(
     try:
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
         function = None if epilogue is None else epilogue_key(epilogue)
-        key: Any = function, type(a), a.shape, shapes, sizes.shape, counts is None, options
+        form = sizes.shape, counts is None, along
+        key: Any = function, type(a), a.shape, shapes, form, options
         candidates = _fast_calls.by_key.get(key, ())
         if epilogue is not None and function is None:
             key = None
@@ -74,7 +81,7 @@ def grouped_matmul(
         )
     passed = EpilogueArguments(epilogue or _accumulator, {}, operands)
     first = b[0] if isinstance(b, tuple | list) and len(b) == 2 else b
-    groups = row_groups(a, first, offsets, counts)
+    groups = row_groups(a, first, offsets, counts, along)
     call = launch_with_epilogue(a, b, passed, MatmulOptions(*options), out, groups=groups)
     if key is not None and not isinstance(out, Mapping):
         repeat = _fast_call(call, a, b, sizes, out, operands)

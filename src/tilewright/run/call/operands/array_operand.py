@@ -58,7 +58,7 @@ def array_operand(
     varies = "".join(d for d, stride in zip("bmn"[-rank:], kept, strict=True) if stride)
     if type_ == BIT:
         varies = "b" * ("b" in varies) + "mn"
-    if has_row_groups(request.groups) and {*"bm"} <= {*varies}:
+    if request.groups and has_row_groups(request.groups.grouping) and {*"bm"} <= {*varies}:
         what = f"{name} must not vary by group and by row, got shape {view.shape}"
         raise EpilogueError(what, hint=f"({shape[0]}, 1, {shape[2]}) or ({shape[1]}, {shape[2]})")
     strides3 = kept[-2], kept[-1], kept[0] if rank == 3 else 0

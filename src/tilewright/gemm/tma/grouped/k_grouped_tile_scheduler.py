@@ -1,0 +1,65 @@
+"""Tile scheduler of groups along K: a D for each group, whose range of K is in device memory.
+
+The work tiles are those of a batch of products, all of the same size, in the static order; only
+the number of k-blocks differs. Of an empty group one k-block is loaded, all zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....builder import Builder
+from ...grouping import Grouping
+from ...kernel_scalars import global_pointer
+from ..tile_scheduler import GroupRows, ProcessTile, TileScheduler, WorkTileInfo
+from ..tma_arguments import GroupedParameters
+from ..tma_config import TmaConfig
+from .grouped_tile_scheduler import GroupedTileScheduler, limited
+
+
+class KGroupedTileScheduler(TileScheduler):
+    """Static persistent tile scheduler of ``count`` products. ``ends``: the address of the array
+    with the end of each group; ``depth``: K of all groups.
+    """
+
+    def __init__(
+        self, grouping: Grouping, ends: Any, count: Any, k: Builder, config: TmaConfig, m: Any,
+        n: Any, depth: Any,
+    ) -> None:  # fmt: skip
+        rows, columns = (n, m) if config.swap else (m, n)
+        super().__init__(k, config, rows, columns, None, count, None)
+        self.ends, self.depth = global_pointer(k, ends).cast(grouping.index), depth
+
+    def for_each_tile_of_producer(self, process: ProcessTile) -> None:
+        """The loop of the producer warp, which begins when the sizes have been written."""
+        self.k.wait_for_prior_grids()
+        self.for_each_tile(process)
+
+    def work_tile(self, index: Any) -> WorkTileInfo:
+        """The work tile of this index."""
+        row, column, group = self._coordinates(self.k.mov(index))
+        window, k_blocks = self._window(group)
+        return WorkTileInfo(row, column, group, 0, k_blocks, None, None, window)
+
+    def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
+        """The index may be behind the last work tile: then that of the last group counts."""
+        group = self.k.min(index // self.area, self.batches - 1)
+        return index, 0, self._window(group)[1], None
+
+    def _window(self, group: Any) -> tuple[GroupRows, Any]:
+        """A group's range of K, and its number of k-blocks."""
+        k, bk, zero = self.k, self.config.tile[2], self.k.const("u32", 0)
+        before = self.ends + k.max(group, 1) - 1
+        first = k.select(group == 0, 0, limited(k, before.load(1)[0], zero, self.depth))
+        end = limited(k, (self.ends + group).load(1)[0], first, self.depth)
+        count = end - first
+        return GroupRows(first, count), (count + (bk - 1)) // bk
+
+
+def grouped_tile_scheduler(
+    k: Builder, grouping: Grouping, config: TmaConfig, p: GroupedParameters, k_blocks: Any
+) -> TileScheduler:
+    """The tile scheduler of a problem with groups."""
+    if grouping.along == "k":
+        return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, p.k)
+    return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, k_blocks)
