@@ -106,13 +106,14 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .run import linear as linear
     from .run import load as load
     from .run import matmul as matmul
+    from .run import moe as moe
     from .run import plan as plan
     from .run import tensor_map as tensor_map
     from .sparsity import Sparse24 as Sparse24
     from .sparsity import compress_24 as compress_24
 
 __all__ = [
-    "matmul", "linear", "grouped_matmul", "plan", "Plan", "Problem", "Config",
+    "matmul", "linear", "grouped_matmul", "moe", "plan", "Plan", "Problem", "Config",
     "kernel", "tensor_map", "load",
     "epilogue", "cast",
     "absolute", "clamp", "copysign", "fma", "isnan", "maximum", "minimum", "reciprocal", "rsqrt",

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from .devices.serialized_kernel import load
     from .devices.tensor_map_argument import ArrayMap, tensor_map
     from .devices.vm_device import VmDevice
+    from .moe.moe import moe
     from .tuning.tuning_database import TuningWarning, tuning_database
 
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
-    "matmul", "linear", "grouped_matmul", "plan", "Plan",
+    "matmul", "linear", "grouped_matmul", "moe", "plan", "Plan",
     "kernel", "launch", "tensor_map", "ArrayMap", "load",
     "ExecutionDevice", "VmDevice", "CudaDevice", "device",
     "ArrayView", "ArrayKind", "register",

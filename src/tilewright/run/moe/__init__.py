@@ -1,0 +1,1 @@
+"""Mixture of experts: tokens sorted by expert, grouped products, results combined."""

@@ -1,0 +1,46 @@
+"""``moe`` on a GPU: the virtual machine's bits; tensors and CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from references.moe_layers import layer
+
+pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
+
+
+def test_the_bits_are_a_virtual_machine_s() -> None:
+    arguments = layer(tokens=20, hidden=64, intermediate=64, experts=5, choices=2)
+    found, expected = (tilewright.moe(*arguments, device=device) for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+def test_a_graph_routes_the_tokens_of_each_replay() -> None:
+    torch = pytest.importorskip("torch")
+    arguments = layer(tokens=300, hidden=256, intermediate=128, experts=16, choices=4)
+
+    def tensor(array: Any) -> Any:
+        wide = array if array.dtype.kind in "if" else array.astype(np.float32)
+        made = torch.from_numpy(wide).cuda()
+        return made if array is wide else made.bfloat16()
+
+    x, *matrices, indices, weights = map(tensor, arguments)
+    tilewright.moe(x, *matrices, indices, weights)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = tilewright.moe(x, *matrices, indices, weights)
+    for shift in (1, 5):
+        indices.copy_((indices + shift) % 16)
+        graph.replay()
+        want = torch.zeros_like(x, dtype=torch.float32)
+        up, gate, down = (m.float() for m in matrices)
+        for j in range(indices.shape[1]):
+            e = indices[:, j].long()
+            inner = torch.einsum("tih,th->ti", gate[e], x.float())
+            inner = torch.nn.functional.silu(inner) * torch.einsum("tih,th->ti", up[e], x.float())
+            want += weights[:, j : j + 1] * torch.einsum("thi,ti->th", down[e], inner)
+        assert (y.float() - want).abs().max() < 2**-6 * want.abs().max()
