@@ -3,9 +3,10 @@
     python benchmarks/moe_layers.py
     python benchmarks/moe_layers.py --tokens 16,256 --experts 64 --choices 6
 
-bf16, hidden 7168, intermediate 2048; torch multiplies by the gates and ups as one matrix. A line has
-median times of CUDA-graph replays, interleaved on a busy GPU, and the ratio of both; and the largest
-difference of the results, relative to the largest element. Needs an NVIDIA GPU of sm_90a, PyTorch.
+bf16, hidden 7168, intermediate 2048; torch multiplies by the gates and ups as one matrix. A line
+has median times of CUDA-graph replays, interleaved on a busy GPU, and the ratio of both; and the
+largest difference of the results, relative to the largest element. Needs an NVIDIA GPU of sm_90a
+and PyTorch.
 """
 
 from __future__ import annotations
