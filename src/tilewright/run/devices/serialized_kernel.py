@@ -12,13 +12,15 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import cuda, gemm
-from ...builder import Traced
 from ...errors import DeviceError, MissingPackage
 from ...source_key import source_key
 from ...version import __version__
+
+if TYPE_CHECKING:
+    from ...builder import Traced
 
 
 @dataclass(frozen=True)
