@@ -2,6 +2,8 @@
 
     tilewright.torch.linear(x, w)    the same function as tilewright.linear; matmul as well
     torch.ops.tilewright.linear      the operators: fake kernels, autograd, vmap, autocast
+    Linear, QuantizedLinear, …       modules; Fp8Linear trains in 8-bit floats
+    replace(model, "fp8")            swaps a model's linear layers, and reports
 
 ``tilewright.matmul`` and ``linear`` of torch tensors call the operators wherever a call is more
 than a computation on memory: a gradient is recorded, torch.compile or torch.export traces, the
@@ -21,8 +23,18 @@ except ImportError as error:
 
 from ..run import linear as linear
 from ..run import matmul as matmul
-from . import autocast as autocast
-from . import operator_gradients as operator_gradients
+from . import operators as operators
+from . import quantized_operators as quantized_operators
 from .activation_gradients import activation_backward as activation_backward
+from .fp8_layer import fp8_linear as fp8_linear
+from .modules.fp8_linear_module import Fp8Linear as Fp8Linear
+from .modules.linear_module import Linear as Linear
+from .modules.quantized_linear import QuantizedLinear as QuantizedLinear
+from .modules.replacement import Replacements as Replacements
+from .modules.replacement import replace as replace
+from .modules.sparse_linear import SparseLinear as SparseLinear
 
-__all__ = ["activation_backward", "linear", "matmul"]
+__all__ = [
+    "linear", "matmul", "fp8_linear", "activation_backward",
+    "Linear", "QuantizedLinear", "Fp8Linear", "SparseLinear", "replace", "Replacements",
+]  # fmt: skip

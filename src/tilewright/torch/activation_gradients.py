@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ..errors import EpilogueError
 from ..gemm.epilogue import functions
+from ..run.arrays import array_view
 from ..run.call.linear import ACTIVATIONS
 from ..run.call.matmul import matmul
-from .operators import LIBRARY, autograd_function, call
+from .registration import autograd_function, call, define
 from .vmap_rules import vmap_activation
 
 _Derivative = Callable[[Any, Any], Any]
@@ -62,12 +63,6 @@ FORMULAS: dict[str | None, tuple[Formula, Callable[[Tensor, Tensor], Tensor]]] =
 }
 """Activations and their gradients as torch computes them: for f64, and for second derivatives."""
 
-LIBRARY.define(
-    "activation_backward(Tensor dy, Tensor preactivation, Tensor? gate=None, *, "
-    "str? activation=None, bool bias=False, ScalarType? out_dtype=None, str? device=None) "
-    "-> (Tensor, Tensor, Tensor)"
-)
-
 
 def activation_backward(
     dy: Tensor,
@@ -85,10 +80,16 @@ def activation_backward(
 
     The arrays have one shape (…, N). Raises EpilogueError for an unknown activation.
     """
-    options = {"activation": activation, "bias": bias, "out_dtype": out_dtype, "device": device}
-    found: tuple[Tensor, Tensor, Tensor] = call(
-        "activation_backward", dy, preactivation, gate, **options
-    )
+    options: dict[str, Any] = {
+        "activation": activation,
+        "bias": bias,
+        "out_dtype": out_dtype,
+        "device": device,
+    }
+    arrays = dy, preactivation, gate
+    if array_view.operators(arrays) is None:
+        return _kernel(*arrays, **options)
+    found: tuple[Tensor, Tensor, Tensor] = call("activation_backward", *arrays, **options)
     return found
 
 
@@ -166,11 +167,6 @@ def sum_type(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-for _key in ("CPU", "CUDA"):
-    LIBRARY.impl("activation_backward", _kernel, _key)
-
-
-@torch.library.register_fake("tilewright::activation_backward", lib=LIBRARY)
 def _fake(
     dy: Tensor, preactivation: Tensor, gate: Tensor | None = None, *, activation: str | None = None,
     bias: bool = False, out_dtype: torch.dtype | None = None, device: str | None = None,
@@ -182,6 +178,15 @@ def _fake(
         like(0 if gate is None else shape, dtype=dtype),
         like(shape[-1] if bias else 0, dtype=sum_type(dy.dtype)),
     )
+
+
+define(
+    "activation_backward(Tensor dy, Tensor preactivation, Tensor? gate=None, *, "
+    "str? activation=None, bool bias=False, ScalarType? out_dtype=None, str? device=None) "
+    "-> (Tensor, Tensor, Tensor)",
+    _kernel,
+    _fake,
+)
 
 
 def _save_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:

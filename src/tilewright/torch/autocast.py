@@ -7,11 +7,17 @@ from typing import Any
 
 import torch
 
-from .operators import LIBRARY, call
+from .registration import LIBRARY, call
 
 
-def _autocast(name: str, device: str, key: str) -> Callable[..., Any]:
-    """The operator of tensors cast to autocast's type: those of f16, bf16 and f32."""
+def autocast(name: str) -> None:
+    """Let an operator cast tensors of f16, bf16 and f32 to autocast's type, where that is on."""
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        LIBRARY.impl(name, _kernel(name, device, key), key)
+
+
+def _kernel(name: str, device: str, key: str) -> Callable[..., Any]:
+    """The operator of cast tensors, below autocast."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     low = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -25,8 +31,3 @@ def _autocast(name: str, device: str, key: str) -> Callable[..., Any]:
             return call(name, *map(cast, arrays), **options)
 
     return kernel
-
-
-for _name in ("matmul", "linear", "linear_saved"):
-    for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        LIBRARY.impl(_name, _autocast(_name, _device, _key), _key)

@@ -6,17 +6,22 @@ traces them in place of the functions of ``run``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import EpilogueError, ProblemError
+from ..quantization import Packed
 from ..run.call import linear as layer
 from ..run.call import matmul as product
 from ..run.call.alpha_beta import ALPHA, BETA
 from ..run.call.request import format_name
-from .operators import TYPES, call
+from ..sparsity import Sparse24
+from .recorded_layer import RecordedCall, recorded_call
+from .registration import TYPES, call
 
+_RECORDED = "a gradient is recorded or a call is traced"
 _NO_GRADIENT = "within torch.no_grad(), or of detached tensors, it is a computation on memory"
 
 
@@ -43,15 +48,18 @@ def matmul(
     own = {name: options.pop(name) for name in names if name in options}
     if epilogue is not None or options:
         raise EpilogueError(
-            "epilogue must be None where a gradient is recorded or a call is traced",
+            f"epilogue must be None where {_RECORDED}",
             hint=f"tilewright.linear has activations and their gradients; {_NO_GRADIENT}",
         )
     _check_out(out)
+    if not isinstance(b, torch.Tensor):
+        scaled = None if (alpha, beta) == (ALPHA, BETA) else (alpha, beta)
+        _check_absent("packed and sparse matrices", c=c, alpha_and_beta=scaled)
+        return _with_weights(a, b.T, None, own)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float):
             raise ProblemError(
-                f"{name} must be a number where a gradient is recorded or a call is traced, got "
-                f"{type(value).__name__}",
+                f"{name} must be a number where {_RECORDED}, got {type(value).__name__}",
                 hint="multiply the result",
             )
     return call("matmul", a, b, c, alpha=alpha, beta=beta, **_options(**own))
@@ -78,11 +86,13 @@ def linear(
         more = {"gate": gate, "residual": residual, "save": save, "out": out}
         return _untraced_linear(x, w, bias, activation=activation, **more, **options)
     _check_out(out)
+    if not isinstance(w, torch.Tensor):
+        _check_absent("packed and sparse weights", gate=gate, residual=residual, save=save or None)
+        return _with_weights(x, w, bias, {"activation": activation, **options})
     if activation is not None and activation not in layer.ACTIVATIONS:
         allowed = ", ".join(layer.ACTIVATIONS)
         raise EpilogueError(
-            f"activation must be one of {allowed} where a gradient is recorded or a call is "
-            f"traced, got {activation!r:.60}",
+            f"activation must be one of {allowed} where {_RECORDED}, got {activation!r:.60}",
             hint=_NO_GRADIENT,
         )
     arrays = x, w, bias, gate, residual
@@ -96,6 +106,50 @@ def linear(
         if any(t is not None and t.requires_grad for t in arrays):
             return call("linear_saved", *arrays, **own)[0]
     return call("linear", *arrays, **own)
+
+
+def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
+    """A layer with Packed or Sparse24 weights N×K."""
+    options = dict(given)
+    for name in ("precision", "fast_accum", "config"):
+        if options.pop(name, None) not in (None, False, "ieee"):
+            _check_absent("packed and sparse weights", **{name: True})
+    if options.get("out_dtype") is not None:
+        options["out_dtype"] = _options(options["out_dtype"])["out_dtype"]
+    if isinstance(w, Packed) and not w.transposed:
+        zero = w.zeros if isinstance(w.zeros, int) else None
+        zeros = w.zeros if zero is None else None
+        options |= {"type": w.type, "group": w.group, "zero": zero}
+        arrays = w.data, w.scales, zeros, w.order, w.global_scale, bias
+        return call("packed_linear", x, *arrays, **options)
+    if isinstance(w, Sparse24) and not w.transposed:
+        return call("sparse_linear", x, w.values, w.metadata, bias, type=w.type, **options)
+    raise ProblemError(
+        f"weights must be a tensor, Packed or Sparse24 where {_RECORDED}, got {w}",
+        hint="tilewright.torch.fp8_linear quantizes tensors and records gradients",
+    )
+
+
+def _check_absent(what: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ProblemError(f"{name} must be left out with {what} where {_RECORDED}")
+
+
+def repeated_linear(
+    arrays: Sequence[Any], activation: Any, save: Any, options: Mapping[str, Any]
+) -> RecordedCall | None:
+    """What repeats a call that ``linear`` has made and whose gradient was recorded; None if the
+    operator must. ``arrays``: x, w, bias, gate, residual, out.
+    """
+    if (
+        save
+        or arrays[5] is not None
+        or not isinstance(arrays[1], torch.Tensor)
+        or not (activation is None or isinstance(activation, str))
+    ):
+        return None
+    return recorded_call(arrays[:5], {"activation": activation, **options})
 
 
 @torch.compiler.disable
@@ -127,10 +181,7 @@ _run_untraced(product.matmul, layer.linear)
 
 def _check_out(out: Any) -> None:
     if out is not None:
-        raise ProblemError(
-            "out must be None where a gradient is recorded or a call is traced",
-            hint=_NO_GRADIENT,
-        )
+        raise ProblemError(f"out must be None where {_RECORDED}", hint=_NO_GRADIENT)
 
 
 def _options(

@@ -7,15 +7,17 @@ derivatives, compilers and transformations see them, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import DtypeError
+from ..run.call import linear as layer
+from ..run.call import matmul as product
 from .activation_gradients import activation_backward, sum_type
-from .operators import autograd_function, call, wanted
-from .vmap_rules import vmap_layer, vmap_matmul, vmap_saved
+from .registration import wanted
 
 _DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SHARED = ("precision", "device")  # options of the forward product that its gradients have, too
@@ -30,16 +32,16 @@ def _check_type(name: str, tensor: Tensor) -> None:
         )
 
 
-def _product(a: Tensor, b: Tensor, options: dict[str, Any], **more: Any) -> Tensor:
-    shared = {name: options[name] for name in _SHARED}
-    c = (more.pop("c"),) if "c" in more else ()
-    return call("matmul", a, b, *c, **more, **shared)
+def _product(a: Tensor, b: Tensor, options: Mapping[str, Any], **more: Any) -> Tensor:
+    shared = {name: options[name] for name in _SHARED if name in options}
+    return product.matmul(a, b, **more, **shared)
 
 
 # --- matmul ---------------------------------------------------------------------------------------
 
 
-def _save_product(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+def save_product(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    """Save what the gradients of ``matmul`` need."""
     a, b, c = inputs
     _check_type("a", a)
     _check_type("b", b)
@@ -48,7 +50,8 @@ def _save_product(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) 
     ctx.c_type = None if c is None else c.dtype
 
 
-def _product_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
+def product_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of a, b and c from that of D."""
     a, b = ctx.saved_tensors
     wants_a, wants_b, wants_c = wanted(ctx, 3)
     options, scale = ctx.options, {"alpha": ctx.options["alpha"]}
@@ -165,7 +168,7 @@ def _epilogue_backward(
             dbias = sums if fused else None
     dp, dg = (None if t is None else t.to(x.dtype) for t in (dp, dg))
     if wants[2] and dbias is None and dp is not None:
-        dbias = _column_sums(dp, options)
+        dbias = column_sums(dp, options)
     return dresidual, dp, dg, dbias
 
 
@@ -173,16 +176,11 @@ def _recomputed(saved: _Saved, options: dict[str, Any]) -> tuple[Tensor, Tensor 
     """The preactivation and the gate value of a call of ``linear``, which saves neither."""
     x, w, gate, bias = saved[:4]
     options = options | {"activation": None, "out_dtype": None}
-    value = None if gate is None else call("linear", x, gate, **options)
-    return call("linear", x, w, bias, **options), value
+    value = None if gate is None else layer.linear(x, gate, **options)
+    return layer.linear(x, w, bias, **options), value
 
 
-def _column_sums(dp: Tensor, options: dict[str, Any]) -> Tensor:
+def column_sums(dp: Tensor, options: Mapping[str, Any]) -> Tensor:
     """The sums over all rows: the product of a row of ones with the matrix."""
     rows = dp.reshape(-1, dp.shape[-1])
     return _product(rows.new_ones(rows.shape[0]), rows, options, out_dtype=sum_type(dp.dtype))
-
-
-autograd_function("matmul", _save_product, _product_backward, vmap_matmul)
-autograd_function("linear", save_layer, layer_backward, vmap_layer)
-autograd_function("linear_saved", save_layer, layer_backward, vmap_saved)

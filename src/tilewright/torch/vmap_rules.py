@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .operators import call
+from .registration import call
 
 
 def _leading(tensor: Any, dim: int | None) -> Any:
@@ -94,3 +95,14 @@ def vmap_activation(
 def _dimensions(values: tuple[Tensor, ...]) -> tuple[int | None, ...]:
     """Where vmap's dimension is in each result: nowhere in an empty tensor of one call."""
     return tuple(None if y.shape == (0,) else 0 for y in values)
+
+
+def vmap_each(name: str) -> Callable[..., Any]:
+    """The rule of an operator that is called for each index."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *arrays: Any, **options: Any) -> Any:
+        every = tuple(range(len(arrays)))
+        values = _vmapped(name, every, info, in_dims, *arrays, **options)
+        return values, (0,) * len(values) if isinstance(values, tuple) else 0
+
+    return rule

@@ -1,12 +1,12 @@
 """torch tensors as arrays. torch is not imported here: ``kind`` takes the imported module.
 
-Tensors that are more than their memory are for ``tilewright.torch`` (``_Torch.operators``), or else
+Tensors that are more than their memory are for ``tilewright.torch`` (``operators``), or else
 errors: tensors that require a gradient, negated views, tensors wrapped by a transformation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -26,7 +26,7 @@ _NAMES = {
 
 def kind(torch: ModuleType) -> ArrayKind:
     """The operations of torch tensors."""
-    t = _Torch(torch)
+    t = TorchArrays(torch)
     written = _written(torch)
     return ArrayKind("torch", t.view, t.empty, t.stream, t.fast_ops, written, operators=t.operators)
 
@@ -73,7 +73,9 @@ class _Devices(dict[Any, str]):
         return name
 
 
-class _Torch:
+class TorchArrays:
+    """The operations of torch tensors."""
+
     def __init__(self, torch: ModuleType) -> None:
         self.torch = torch
         self.formats = formats(torch)
@@ -82,23 +84,32 @@ class _Torch:
         self.levels = torch.autograd.forward_ad
         self.raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self.in_memory, self.autograd = _plain_keys(torch)
+        self.undefined = torch._C.DispatchKey.Undefined
 
     def operators(self, arrays: tuple[Any, ...]) -> Any:
-        """``tilewright.torch.calls`` where a dispatch key of a tensor, or of the thread, says that
-        a call is more than a computation on memory, or where a gradient is recorded; else None.
+        """``tilewright.torch.calls`` where a call is more than a computation on memory, or where a
+        gradient is recorded; else None.
+        """
+        tensors = [x for x in arrays if isinstance(x, self.torch.Tensor) and not x.is_nested]
+        records = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if any(self._keys(x, records) for x in tensors):
+            return provided("torch_operators")
+        return None
+
+    def is_plain(self, tensors: Sequence[Any]) -> bool:
+        """Whether a call with these tensors computes on memory and records a gradient at most."""
+        return not any(self._keys(x, False) for x in tensors)
+
+    def _keys(self, tensor: Any, records: bool) -> bool:
+        """Whether a dispatch key of the tensor, or of the thread, says that a call is more than a
+        computation on memory; autograd's keys count if ``records``.
         """
         c = self.torch._C
         include, exclude = c._dispatch_tls_local_include_set(), c._dispatch_tls_local_exclude_set()
-        records = self.torch.is_grad_enabled()
-        for tensor in arrays:
-            if not isinstance(tensor, self.torch.Tensor) or tensor.is_nested:
-                continue
-            keys = (c._dispatch_keys(tensor) | include) - exclude
-            beyond = (keys - self.in_memory).highestPriorityTypeId()
-            recorded = records and tensor.requires_grad and any(map(keys.has, self.autograd))
-            if recorded or tensor.is_meta or beyond != c.DispatchKey.Undefined:
-                return provided("torch_operators")
-        return None
+        keys = (c._dispatch_keys(tensor) | include) - exclude
+        if tensor.is_meta or (records and any(map(keys.has, self.autograd))):
+            return True
+        return bool((keys - self.in_memory).highestPriorityTypeId() != self.undefined)
 
     def view(self, tensor: Any) -> ArrayView:
         name = self.formats.get(tensor.dtype)
@@ -147,20 +158,26 @@ class _Torch:
     def fast_ops(self, tensors: list[Any]) -> FastArrayOps | None:
         """Uses torch's compiled guards and allocator; they are private and may be missing."""
 
-        on, torch = tensors[0].get_device(), self.torch
-        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
-        fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
-        try:
-            fits = torch._C._dynamo.guards.TensorGuards(*tensors, **fixed).check
-        except (AttributeError, TypeError):
-            return None
-        if self.raw_stream is None or on < 0 or not fits(*tensors):
+        on, fits = tensors[0].get_device(), self.guards(tensors)
+        if fits is None or self.raw_stream is None:
             return None
         if any(t.requires_grad for t in tensors):
             fits = self._without_gradients(fits)
         stream = partial(self.raw_stream, on)
         allocator = partial(self._allocator, tensors[0].device)
-        return FastArrayOps(fits, torch.Tensor.data_ptr, stream, allocator, self.levels)
+        return FastArrayOps(fits, self.torch.Tensor.data_ptr, stream, allocator, self.levels)
+
+    def guards(self, tensors: Sequence[Any]) -> Callable[..., bool] | None:
+        """``fits`` of tensors on a GPU, which compares the flags ``requires_grad``, too."""
+        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
+        try:
+            guards = self.torch._C._dynamo.guards.TensorGuards(*tensors, **fixed)
+            fits: Callable[..., bool] = guards.check
+        except (AttributeError, TypeError):
+            return None
+        on_gpu = self.raw_stream is not None and tensors[0].get_device() >= 0
+        return fits if on_gpu and fits(*tensors) else None
 
     def _without_gradients(self, fits: Callable[..., bool]) -> Callable[..., bool]:
         """``fits`` restricted to ``no_grad``, which the guards do not compare."""

@@ -83,8 +83,11 @@ def linear(
             return result
     layer = _Layer(x, w, bias, gate, residual, out)
     if own := array_view.operators(layer):
-        named = layer._asdict() | MatmulOptions(*options)._asdict()
-        return own.linear(activation=activation, save=save, **named)
+        named = MatmulOptions(*options)._asdict()
+        result = own.linear(activation=activation, save=save, **layer._asdict(), **named)
+        if key is not None and (recorded := own.repeated_linear(layer, activation, save, named)):
+            _fast_calls.add(key, recorded)
+        return result
     call, shape = layer.launched(activation, save, MatmulOptions(*options))
     if key is not None and key[0] is not None:
         repeat = layer.fast_call(call, shape)

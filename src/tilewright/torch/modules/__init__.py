@@ -1,0 +1,1 @@
+"""Layers as modules, and ``replace``, which swaps those of a model."""

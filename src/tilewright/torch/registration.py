@@ -1,0 +1,98 @@
+"""Operators registered with torch: schemas, kernels, gradients, transformations.
+
+They are defined by ``Library.define`` and ``impl``: a call through ``custom_op`` costs ten times as
+much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..run.arrays import torch_arrays
+from ..run.call.request import default_result
+
+LIBRARY = torch.library.Library("tilewright", "DEF")
+FORMATS = torch_arrays.formats(torch)
+TYPES = {name: dtype for dtype, name in FORMATS.items()}
+
+
+def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Define an operator: its kernel of tensors on the CPU and on a GPU, and its fake kernel, which
+    checks shapes and returns empty tensors.
+    """
+    LIBRARY.define(schema)
+    name = schema.partition("(")[0]
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(name, kernel, key)
+    torch.library.register_fake(f"tilewright::{name}", fake, lib=LIBRARY)
+
+
+FUNCTIONS: dict[str, Any] = {}
+"""For each operator the ``torch.autograd.Function`` that torch.func can transform."""
+
+
+def call(name: str, *arrays: Any, **options: Any) -> Any:
+    """Call ``torch.ops.tilewright.<name>``, through its autograd function within torch.func's
+    transformations: an operator's own autograd is no autograd function that they know.
+    """
+    operator = getattr(torch.ops.tilewright, name).default
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        given = {
+            argument.name: options.get(argument.name, argument.default_value)
+            for argument in operator._schema.arguments
+            if argument.kwarg_only
+        }
+        return FUNCTIONS[name].apply(*arrays, given)
+    return operator(*arrays, **options)
+
+
+def autograd_function(
+    name: str,
+    save: Callable[..., None],
+    backward: Callable[..., tuple[Any, ...]],
+    vmap: Callable[..., Any],
+) -> None:
+    """Register the gradients of an operator and its rule for vmap, and define its function.
+
+    ``save(ctx, inputs, keyword_only_inputs, output)``; ``backward(ctx, *gradients)`` returns a
+    gradient for each tensor of the schema; ``vmap(info, in_dims, *arrays, **options)``.
+    """
+
+    def backward_of_given(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        # The dispatcher leaves out trailing arguments that have their default.
+        return backward(ctx, *gradients)[: len(ctx.needs_input_grad)]
+
+    qualified = f"tilewright::{name}"
+    torch.library.register_autograd(qualified, backward_of_given, setup_context=save, lib=LIBRARY)
+    torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
+    operator = getattr(torch.ops.tilewright, name).default
+    count = sum(not argument.kwarg_only for argument in operator._schema.arguments)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *arrays, options = inputs
+        save(ctx, (*arrays, *(None,) * (count - len(arrays))), options, output)
+
+    members: dict[str, Callable[..., Any]] = {
+        "forward": lambda *given: operator(*given[:-1], **given[-1]),
+        "setup_context": setup_context,
+        "backward": lambda ctx, *gradients: (
+            *backward(ctx, *gradients)[: len(ctx.needs_input_grad) - 1], None,
+        ),
+        "vmap": lambda info, dims, *given: vmap(info, dims[:-1], *given[:-1], **given[-1]),
+    }  # fmt: skip
+    static: dict[str, Any] = {key: staticmethod(member) for key, member in members.items()}
+    FUNCTIONS[name] = type(f"{name}_function", (torch.autograd.Function,), static)
+
+
+def wanted(ctx: Any, count: int) -> tuple[bool, ...]:
+    """Which of an operator's ``count`` tensors need a gradient."""
+    given = tuple(ctx.needs_input_grad)[:count]
+    return given + (False,) * (count - len(given))
+
+
+def result_type(operand: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
+    """D's type for an operand of this type."""
+    return out_dtype or TYPES.get(default_result(FORMATS.get(operand, "")), operand)

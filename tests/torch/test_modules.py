@@ -1,0 +1,211 @@
+"""The modules and ``replace``: beside torch's layers, on the virtual machine and by NumPy."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright.errors import DtypeError, EpilogueError, ProblemError
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.vm, pytest.mark.filterwarnings("ignore")]  # torch's own deprecations
+F = torch.nn.functional
+VM = {"run_on": "vm"}
+M, K, N = 16, 128, 64
+BF16 = torch.bfloat16
+
+
+@pytest.fixture
+def tt() -> Any:
+    torch.manual_seed(0)
+    return tilewright.torch
+
+
+@pytest.fixture
+def layer() -> Any:
+    torch.manual_seed(1)
+    return torch.nn.Linear(K, N, dtype=BF16)
+
+
+def error(got: Any, want: Any) -> float:
+    """The largest error relative to the largest magnitude."""
+    return float((got.double() - want.double()).abs().max() / want.double().abs().max())
+
+
+def with_gradients(module: Any, *more: Any) -> list[Any]:
+    """The output for a random x, its gradients of x, the bias and ``more``."""
+    torch.manual_seed(2)
+    x = torch.randn(M, K).to(BF16).requires_grad_()
+    y = module(x)
+    dy = torch.randn(M, N).to(y.dtype)
+    return [y, *torch.autograd.grad(y, [x, module.bias, *more], dy)]
+
+
+def in_f64(layer: Any, weight: Any, activation: Any = None) -> list[Any]:
+    """The same of torch's layer with other weights."""
+    wide = copy.deepcopy(layer).double()
+    wide.weight.data = weight.double()
+
+    class Wide(torch.nn.Module):  # type: ignore[misc, name-defined]
+        bias = wide.bias
+
+        def forward(self, x: Any) -> Any:
+            y = wide(x.double())
+            return y if activation is None else activation(y)
+
+    return with_gradients(Wide())
+
+
+def compiled(module: Any) -> Any:
+    return torch.compile(module, fullgraph=True, backend="aot_eager")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("quantize", {"block": "row"}), ("quantize", {"block": "1x128", "scale_dtype": "bf16"}),
+     ("scaled_linear", {"device": "vm"})],
+)  # fmt: skip
+def test_opcheck_of_quantized_operators(tt: Any, name: str, options: dict[str, Any]) -> None:
+    """torch's check of the schema multiplies the tensors, which 8-bit floats have no kernel for."""
+    ops = torch.ops.tilewright
+    x, w = torch.randn(M, K), torch.randn(N, K)
+    arrays: tuple[Any, ...] = (x,)
+    if name == "scaled_linear":
+        arrays = *ops.quantize(x, "e4m3", "row"), *ops.quantize(w, "e4m3", "row"), torch.randn(N)
+    checks = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
+    found = torch.library.opcheck(getattr(ops, name).default, arrays, options, test_utils=checks)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_a_given_scale_quantizes_to_the_same_bits(tt: Any) -> None:
+    x = torch.randn(M, K, dtype=BF16)
+    data, scale = torch.ops.tilewright.quantize(x, "e4m3", "tensor")
+    again, amax = torch.ops.tilewright.quantize_with_scale(x, scale, device="vm")
+    assert torch.equal(again.view(torch.uint8), data.view(torch.uint8))
+    assert float(amax) == float(x.abs().max())
+
+
+def test_linear(tt: Any, layer: Any) -> None:
+    mine = tt.Linear.from_linear(layer, activation="silu", **VM)
+    assert mine.weight is layer.weight and mine.state_dict().keys() == layer.state_dict().keys()
+    want = in_f64(layer, layer.weight, F.silu)
+    got = with_gradients(mine)
+    assert all(error(*pair) < 0.01 for pair in zip(got, want, strict=True))
+    assert all(map(torch.equal, with_gradients(compiled(mine)), got))
+    assert "activation=silu" in repr(mine)
+    with pytest.raises(EpilogueError, match="activation must be one of relu"):
+        tt.Linear(8, 8, activation="softmax")
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_quantized_linear(tt: Any, layer: Any, activation: str | None) -> None:
+    mine = tt.QuantizedLinear.from_linear(layer, "u4", 64, "integer", activation=activation, **VM)
+    function = None if activation is None else getattr(F, activation)
+    want = in_f64(layer, mine.weights.dequantize(), function)
+    got = with_gradients(mine)
+    assert all(error(*pair) < 0.01 for pair in zip(got, want, strict=True))
+    assert all(map(torch.equal, with_gradients(compiled(mine)), got))
+    scales = mine.scales.dtype
+    assert mine.half().scales.dtype == scales and mine.bias.dtype == torch.float16
+    other = tt.QuantizedLinear.from_linear(torch.nn.Linear(K, N, dtype=BF16), "u4", 64, "integer")
+    other.load_state_dict(mine.state_dict())
+    assert torch.equal(other.data, mine.data) and torch.equal(other.scales, mine.scales)
+
+
+def test_written_weights_are_read_again(tt: Any, layer: Any) -> None:
+    mine = tt.QuantizedLinear.from_linear(layer, "u8", 64, **VM)
+    x = torch.randn(M, K).to(BF16)
+    with torch.no_grad():
+        before = mine(x) - mine.bias
+        mine.scales.mul_(2)
+        assert error(mine(x) - mine.bias, 2 * before) < 0.02
+
+
+def test_sparse_linear(tt: Any, layer: Any) -> None:
+    mine = tt.SparseLinear.from_linear(layer, **VM)
+    want = in_f64(layer, mine.weights.decompress())
+    got = with_gradients(mine)
+    assert all(error(*pair) < 0.01 for pair in zip(got, want, strict=True))
+    assert all(map(torch.equal, with_gradients(compiled(mine)), got))
+
+
+def test_packed_and_sparse_weights_of_a_call(tt: Any, layer: Any) -> None:
+    """``linear`` and ``matmul`` with such values record the gradient of x."""
+    packed = tilewright.quantize_weight(layer.weight.detach(), "s8", 128)
+    x = torch.randn(M, K).to(BF16).requires_grad_()
+    for y in (
+        tilewright.linear(x, packed, device="vm"),
+        tilewright.matmul(x, packed.T, device="vm"),
+    ):
+        dx = torch.autograd.grad(y.sum(), x)[0]
+        assert error(dx, packed.dequantize().sum(0).expand_as(x)) < 0.01
+    with pytest.raises(ProblemError, match="c must be left out with packed"):
+        tilewright.matmul(x, packed.T, c=y, beta=1.0, device="vm")
+    with pytest.raises(DtypeError, match="quantize must not be given a tensor that requires"):
+        torch.ops.tilewright.quantize(x)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"granularity": "row"}, {"scaling": "delayed", "history": 2}], ids=str
+)
+def test_fp8_linear(tt: Any, layer: Any, options: dict[str, Any]) -> None:
+    """Elements have 3 bits of mantissa, those of the gradient 2."""
+    mine = tt.Fp8Linear.from_linear(layer, **options, **VM)
+    traced = compiled(copy.deepcopy(mine))
+    want = in_f64(layer, layer.weight)[:3]
+    for _ in range(3 if options else 1):  # the first step of delayed scaling has no history
+        got = with_gradients(mine, mine.weight)
+        other = with_gradients(traced, traced.weight)
+        assert all(map(torch.equal, other, got))
+    assert all(error(*pair) < 0.12 for pair in zip(got, want, strict=False))
+    if "scaling" in options:
+        assert all(map(torch.equal, traced.state_dict().values(), mine.state_dict().values()))
+        assert (mine.amax_history > 0).all() and mine.bfloat16().amaxes.dtype == torch.float32
+        before = mine.amax_history.clone()
+        mine.eval()(torch.randn(M, K).to(BF16))
+        assert torch.equal(mine.amax_history, before)
+
+
+class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(K, K)
+        self.block = torch.nn.Sequential(torch.nn.Linear(K, 256), torch.nn.Linear(256, K))
+        self.again = self.block[0]
+        self.attention = torch.nn.MultiheadAttention(K, 2)
+        self.odd = torch.nn.Linear(K, 10)
+        self.head = torch.nn.Linear(K, K)
+        self.head.weight = self.embedding.weight
+        self.hooked = torch.nn.Linear(K, K)
+        self.hooked.register_forward_hook(lambda *_: None)
+
+
+def test_replace_says_what_it_did_and_what_it_left(tt: Any) -> None:
+    model = Model().to(BF16)
+    report = tt.replace(model, "fp8", skip=["block.1"], **VM)
+    assert [row.name for row in report.replaced] == ["block.0", "head"]
+    assert isinstance(model.block[0], tt.Fp8Linear) and model.again is model.block[0]
+    assert model.head.weight is model.embedding.weight
+    assert {row.name: row.reason for row in report.left} == {
+        "block.1": "named in skip",
+        "attention.out_proj": "a subclass of Linear may be used in other ways",
+        "odd": "its sizes are no multiples of 16",
+        "hooked": "it has hooks",
+    }
+    assert report.others == {"Embedding": 1, "MultiheadAttention": 1}
+    assert str(report).startswith("replaced 2 linear layers, left 4\n  block.0: Linear(in_")
+
+
+def test_replace_leaves_shared_weights_and_what_a_layer_refuses(tt: Any) -> None:
+    model = Model().to(BF16)
+    left = {r.name: r.reason for r in tt.replace(model, "quantized", group=256, **VM).left}
+    assert left["head"] == "another module shares its weights"
+    assert left["block.0"] == "group must divide K = 128, got 256"
+    assert isinstance(model.block[1], tt.QuantizedLinear)
+    with pytest.raises(ProblemError, match="by must be one of linear, quantized"):
+        tt.replace(model, "int3")
+    with pytest.raises(ProblemError, match="model must contain linear layers"):
+        tt.replace(torch.nn.Linear(8, 8))
