@@ -12,6 +12,13 @@ All steps are f32 operations that a kernel has, rounded to nearest even unless s
 
 A block of zeros has the scale 2⁻¹²⁶ and elements 0. A given scale is used as it is: 0 has the
 inverse infinity, so that 0 becomes NaN (0 for integers) and all else saturates.
+
+With zero points, of s8 and u8 from q to q + 255:
+
+    low, high  the least and the largest number of a block and of 0; a NaN is ignored
+    scale      max((high − low) / 255, 2⁻¹²⁶)
+    zero point q − low · inverse, rounded to nearest even
+    element    x · inverse, rounded to nearest even, plus the zero point; saturating; a NaN is 0
 """
 
 from __future__ import annotations
@@ -62,6 +69,25 @@ def inverse(scale: F32) -> F32:
     """1 / scale in f32."""
     with np.errstate(all="ignore"):
         return np.asarray(np.float32(1) / scale, np.float32)
+
+
+def quantized_with_zeros(
+    x: F32, block: Block, type_: str, scale_type: str
+) -> tuple[Array, Array, Array]:
+    """The bits of the elements, of the scales and of the zero points, of the elements' type."""
+    least, steps = int(dtype(type_).range[0]), np.float32(255)
+    low, high = (block_amax(np.maximum(side, 0), block) for side in (-x, x))
+    with np.errstate(over="ignore"):
+        range_ = np.minimum(low + high, LARGEST_F32)
+    codes = scale_codes(np.maximum(range_ / steps, SMALLEST_SCALE), scale_type)
+    inverses = inverse(decoded_scales(codes, scale_type))
+    zeros = least + np.clip(np.rint(low * inverses), 0, steps)
+    with np.errstate(all="ignore"):
+        rounded = np.rint(np.nan_to_num(x * expand(inverses, x.shape, block), nan=0.0))
+        elements = rounded + expand(zeros, x.shape, block)
+    bits = (np.clip(part, least, least + steps) for part in (elements, zeros))
+    elements, zeros = (part.astype(np.int16).astype(np.uint8) for part in bits)
+    return elements, codes, zeros
 
 
 def element_codes(x: F32, inverses: F32, block: Block, type_: str) -> Array:

@@ -34,31 +34,41 @@ def quantize(
     scale: Any = None,
     *,
     scale_dtype: str = "f32",
+    zeros: bool = False,
     device: Any = None,
 ) -> Scaled:
     """An array R×C (or a stack) of f32, f16 or bf16 as 8-bit elements with scales.
 
-    ``dtype``: e4m3, e5m2 or s8. ``block``: None or "tensor" (one scale for a matrix), "row" (one
-    for each row: per token), "column", (1, 128), (128, 128), or any (rows, columns); partial blocks
-    at the end are allowed. ``scale``: None computes each scale from the largest magnitude of its
-    block; a number or an f32 array of the scales' shape is used as it is. ``scale_dtype`` of
-    computed scales: f32, bf16, or ue8m0 (powers of two). ``quantization_reference`` documents each
-    step.
+    ``dtype``: e4m3, e5m2, s8, or u8 with zero points. ``block``: None or "tensor" (one scale for a
+    matrix), "row" (one for each row: per token), "column", (1, 128), (128, 128), or any (rows,
+    columns); partial blocks at the end are allowed. ``scale``: None computes each scale from the
+    largest magnitude of its block; a number or an f32 array of the scales' shape is used as it is.
+    ``scale_dtype`` of computed scales: f32, bf16, or ue8m0 (powers of two). ``zeros``: with zero
+    points, of s8 and u8 (asymmetric). ``quantization_reference`` documents each step.
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
     ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per
-    tensor, row and 1×128 of contiguous arrays with rows of a multiple of 16 bytes.
+    tensor, row and 1×128 of contiguous arrays with rows of a multiple of 16 bytes, without zeros.
 
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
 
     Raises ProblemError for shapes and blocks that do not fit, DtypeError for other types.
     """
-    given = _checked_input("x", x, DATA_TYPES, dtype)
+    given = _checked_input("x", x, ("s8", "u8") if zeros else DATA_TYPES, dtype)
     if scale_dtype not in reference.SCALE_TYPES:
         allowed = ", ".join(reference.SCALE_TYPES)
         raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
     size = scale_blocks.block_shape(block, given.shape)
+    if zeros:
+        if scale is not None or device is not None or given.device != "cpu":
+            what = "an array on the CPU, without scale and device"
+            raise ProblemError(f"zeros must be computed from {what}, got {given.device}")
+        values = np.asarray(numbers("x", x), np.float32)
+        found = reference.quantized_with_zeros(values, size, dtype, scale_dtype)
+        pairs = zip(found, (dtype, scale_dtype, dtype), strict=True)
+        data, scales, points = (new_array(x, bits, type_) for bits, type_ in pairs)
+        return Scaled(data, scales, size, points)
     if device is not None or given.device != "cpu":
         form = QuantizeForm(given.dtype, dtype, scale_dtype)
         data, scales = launch(x, given, form, _kernel_block(given, size, scale), device)

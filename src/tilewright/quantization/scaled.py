@@ -1,6 +1,6 @@
 """``Scaled``: a matrix of 8-bit elements and the scales of its blocks, as one value.
 
-    element (i, j)  =  data[i, j] · scales[i / rows, j / columns]
+    element (i, j)  =  (data[i, j] − zeros[i / rows, j / columns]) · scales[i / rows, j / columns]
 
 The arrays may be of any library, with any strides; they are kept as they are, without copies.
 """
@@ -8,7 +8,7 @@ The arrays may be of any library, with any strides; they are kept as they are, w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -17,12 +17,13 @@ import numpy as np
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
 from . import scale_blocks
-from .array_access import as_float32, codes, info, new_array, numbers, sizes
+from .array_access import ArrayInfo, as_float32, codes, info, new_array, numbers, sizes
 from .matrix_operators import MatrixOperators
 from .scale_blocks import Block
 
 DATA_TYPES = ("e4m3", "e5m2", "s8", "u8")
 SCALE_TYPES = ("f32", "bf16", "ue8m0")
+ZERO_TYPES = ("s8", "u8", "s32")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +34,8 @@ class Scaled(MatrixOperators):
     (powers of two), one for each block, an array of ⌈R / rows⌉ × ⌈C / columns⌉ (of one element for
     a whole tensor; one dimension suffices for rows or columns). ``block``: "tensor", "row" (or
     "token"), "column", a group size along the last axis, or (rows, columns); None takes it from the
-    scales' shape. Afterwards ``block`` is (rows, columns).
+    scales' shape. Afterwards ``block`` is (rows, columns). ``zeros``: None, or zero points of s8 and
+    u8 arrays, s8, u8 or s32, as many as there are scales.
 
     Scales may be anything: zero, negative, an infinity, NaN. The result is what the arithmetic of
     ``dequantize`` gives.
@@ -48,6 +50,9 @@ class Scaled(MatrixOperators):
     data: Any
     scales: Any
     block: Any = None
+    zeros: Any = None
+    sums: dict[int, Any] = field(default_factory=dict, init=False)  # along an axis of ``data``
+    transposed: bool = field(default=False, init=False)  # whether ``sums`` are of the transpose
 
     def __post_init__(self) -> None:
         data, scales = info("data", self.data), info("scales", self.scales)
@@ -62,15 +67,33 @@ class Scaled(MatrixOperators):
         block = self._block(data.shape, scales.shape)
         object.__setattr__(self, "block", block)
         expected = scale_blocks.grid_shape(data.shape, block)
-        if prod(scales.shape) == 1 == prod(expected) or scales.shape == expected:
-            return
-        per_row_or_column = len(scales.shape) == 1 and 1 in expected[-2:]
-        if not per_row_or_column or prod(scales.shape) != prod(expected):
+        object.__setattr__(self, "scales", self._grid("scales", expected))
+        if self.zeros is not None:
+            self._check_zeros(data)
+            object.__setattr__(self, "zeros", self._grid("zeros", expected))
+
+    def _check_zeros(self, data: ArrayInfo) -> None:
+        zeros = info("zeros", self.zeros)
+        if self.is_sparse:
+            raise ProblemError("data with zeros must be an array, got a sparse matrix")
+        _check_type("data with zeros", data.dtype, ("s8", "u8"))
+        _check_type("zeros", zeros.dtype, ZERO_TYPES)
+        if zeros.device != data.device:
+            raise DeviceError(f"zeros must be on {data.device}, where data is, got {zeros.device}")
+
+    def _grid(self, name: str, expected: tuple[int, ...]) -> Any:
+        """Scales or zero points with this shape, unless there is one of them."""
+        array = getattr(self, name)
+        shape = tuple(array.shape)
+        if prod(shape) == 1 == prod(expected) or shape == expected:
+            return array
+        per_row_or_column = len(shape) == 1 and 1 in expected[-2:]
+        if not per_row_or_column or prod(shape) != prod(expected):
             raise ProblemError(
-                f"scales must have shape {sizes(expected)} for data of {sizes(data.shape)} in "
-                f"blocks of {sizes(block)}, got {sizes(scales.shape)}"
+                f"{name} must have shape {sizes(expected)} for data of {sizes(self.shape)} in "
+                f"blocks of {sizes(self.block)}, got {sizes(shape)}"
             )
-        object.__setattr__(self, "scales", self.scales.reshape(expected))
+        return array.reshape(expected)
 
     def _block(self, data: tuple[int, ...], scales: tuple[int, ...]) -> Block:
         if self.block is not None:
@@ -107,10 +130,14 @@ class Scaled(MatrixOperators):
     @property
     def T(self) -> Scaled:
         """The transposed matrix (or matrices), of the same memory."""
-        scales = self.scales
-        if len(scales.shape) >= 2:
-            scales = scales.swapaxes(-1, -2)
-        return Scaled(self.data.swapaxes(-1, -2), scales, self.block[::-1])
+        scales, zeros = (
+            x if x is None or len(x.shape) < 2 else x.swapaxes(-1, -2)
+            for x in (self.scales, self.zeros)
+        )
+        made = Scaled(self.data.swapaxes(-1, -2), scales, self.block[::-1], zeros)
+        object.__setattr__(made, "sums", self.sums)
+        object.__setattr__(made, "transposed", not self.transposed)
+        return made
 
     def reshape(self, *shape: Any) -> Scaled:
         """The same value if ``shape`` is its shape. Raises ProblemError otherwise: blocks would
@@ -130,16 +157,20 @@ class Scaled(MatrixOperators):
         sparse = "sparse " if self.is_sparse else ""
         unit = self.granularity
         per = f"{scales.dtype} scale{'' if unit == 'tensor' else 's'} per {unit}"
-        return f"Scaled({sparse}{data}, {per}){where}"
+        zeros = "" if self.zeros is None else ", zero points"
+        return f"Scaled({sparse}{data}, {per}{zeros}){where}"
 
     def dequantize(self) -> Any:
         """The matrix in f32, an array of the library of ``data``.
 
-        An element is f32(data) · f32(scale), two exact conversions and one product rounded to
-        nearest even. Raises DeviceError for arrays on a GPU.
+        An element is f32(data − zero point) · f32(scale), exact conversions and one product rounded
+        to nearest even. Raises DeviceError for arrays on a GPU.
         """
-        data = self.data.decompress() if self.is_sparse else self.data
-        values = numbers("data", data).astype(np.float32)
+        values = numbers("data", self.data.decompress() if self.is_sparse else self.data)
+        if self.zeros is not None:
+            zeros = numbers("zeros", self.zeros).astype(np.int64)
+            values = values.astype(np.int64) - scale_blocks.expand(zeros, self.shape, self.block)
+        values = values.astype(np.float32)
         scales = numbers("scales", self.scales).astype(np.float32)
         with np.errstate(all="ignore"):
             product = values * scale_blocks.expand(scales, self.shape, self.block)
@@ -158,12 +189,11 @@ class Scaled(MatrixOperators):
                 "data must be an array to be saved, got a sparse matrix",
                 hint="save data.to_arrays(), scales and block",
             )
-        return {
-            "data": codes("data", self.data),
-            "scales": codes("scales", self.scales),
-            "types": np.array([self.type, info("scales", self.scales).dtype]),
-            "block": np.array(self.block),
-        }
+        names = ("data", "scales") if self.zeros is None else ("data", "scales", "zeros")
+        given = {name: getattr(self, name) for name in names}
+        arrays = {name: codes(name, array) for name, array in given.items()}
+        types = np.array([info(name, array).dtype for name, array in given.items()])
+        return {**arrays, "types": types, "block": np.array(self.block)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], like: Any = None) -> Scaled:
@@ -171,11 +201,14 @@ class Scaled(MatrixOperators):
         of the array ``like``. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "types", "block"))
-        data, scales = (
+        names = ("data", "scales", "zeros")[: len(given["types"])]
+        given = required(arrays, names)
+        data, scales, *zeros = (
             typed(given[name], str(type_), like)
-            for name, type_ in zip(("data", "scales"), given["types"], strict=True)
+            for name, type_ in zip(names, arrays["types"], strict=True)
         )
-        return cls(data, scales, tuple(int(size) for size in given["block"]))
+        block = tuple(int(size) for size in arrays["block"])
+        return cls(data, scales, block, *zeros)
 
 
 def _check_type(name: str, dtype: str, allowed: tuple[str, ...]) -> None:

@@ -14,9 +14,12 @@ from gemm_cases.tma_cases import FEW
 from references.block_scaled_products import (
     BLOCKS,
     CASES,
+    CONTIGUOUS,
+    COPIED,
     ROWS_BLOCKS,
     BlockScaledCase,
     operands,
+    placed,
     product,
     reference,
     same,
@@ -40,6 +43,18 @@ def test_block_scales(case: BlockScaledCase) -> None:
     )
     got = product(a, b, scales, config=case.config, out_dtype="f32", device="vm")
     assert same(got, reference(a, b, scales))
+
+
+@every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str)
+def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, str]]) -> None:
+    (config, scaling, mnk), contiguous = case
+    split = "*" in config
+    a, b, scales = operands(mnk, scaling, ("e4m3", "e5m2"), hostile=not split, exact=split)
+    with registered():
+        given = placed(scales, contiguous, lambda x, *view: Resident.of(x).cut(*view))
+        left, right = Resident.of(a), Resident.of(np.ascontiguousarray(b.T)).T
+        found = product(left, right, given, config=config, out_dtype="f32").numpy()
+    assert same(found, reference(a, b, scales))
 
 
 def test_batches_layouts_and_factors() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from references.block_scaled_products import CASES, BlockScaledCase, operands, product
+from references.block_scaled_products import (
+    CASES,
+    CONTIGUOUS,
+    COPIED,
+    BlockScaledCase,
+    operands,
+    placed,
+    product,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 
@@ -19,3 +27,20 @@ def test_the_bits_are_a_virtual_machine_s(case: BlockScaledCase) -> None:
             for device in ("cuda", "vm")
         ]
         assert np.array_equal(*(x.view(np.uint8) for x in found))
+
+
+@pytest.mark.parametrize("case", COPIED, ids=str)
+def test_layouts_of_scales(case: BlockScaledCase) -> None:
+    """Scales that tensor copies load, or the scale load warp: the bits are the same."""
+    torch = pytest.importorskip("torch")
+    config, scaling, mnk = case
+    a, b, scales = operands(mnk, scaling, ("e4m3", "e4m3"), hostile=True)
+    left, right = (torch.from_numpy(x.view(np.uint8)).cuda().view(torch.float8_e4m3fn)
+                   for x in (a, np.ascontiguousarray(b.T)))  # fmt: skip
+    expected = product(a, b, scales, config=config, out_dtype="f32", device="vm")
+    for contiguous in CONTIGUOUS:
+        given = placed(
+            scales, contiguous, lambda x, *view: torch.from_numpy(x).cuda().as_strided(*view)
+        )
+        found = product(left, right.T, given, config=config, out_dtype="f32").cpu().numpy()
+        assert np.array_equal(found, expected, equal_nan=True), contiguous

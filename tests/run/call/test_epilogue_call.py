@@ -281,3 +281,11 @@ def test_one_integer_stays_an_integer(type_: str) -> None:
     row = np.full((40,), 90, TYPES[type_])
     found = [tilewright.matmul(a, b, epilogue=added, x=x, device="vm") for x in (one, row)]
     assert np.array_equal(*found)
+
+
+def test_a_float_is_rounded_to_s32() -> None:
+    a, x = np.ones((16, 32), np.int8), np.linspace(-40, 40, 24, dtype=np.float32)
+    found = tilewright.matmul(
+        a, a[:1].repeat(24, 0).T, epilogue=lambda acc, x: acc + x, x=x, out_dtype="s32", device="vm"
+    )
+    assert np.array_equal(found, np.broadcast_to(np.rint(32 + x), (16, 24)))

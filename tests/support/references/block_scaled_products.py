@@ -44,6 +44,34 @@ CASES = [
     BlockScaledCase("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
 ]
 
+# Of A and of B: the dimension along which scales are contiguous, in rows of 16 bytes.
+CONTIGUOUS = [("mn", "k"), ("k", "mn"), ("mn", "mn"), ("k", "k"), ("", "k"), ("mn", "")]
+COPIED = [
+    BlockScaledCase("tma:64x64x128:1:4", ROWS_BLOCKS, (100, 190, 700)),
+    BlockScaledCase("tma:128x192x128:2:4", ROWS_BLOCKS, (70, 400, 200)),
+    BlockScaledCase("tma:64x176x128:1:4~", BLOCKS_COLUMNS, (352, 72, 300)),
+    BlockScaledCase("tma:128x96x128:2p:3*2", ROWS_COLUMNS, (140, 100, 1300)),
+    BlockScaledCase("tma:256x64x128:2:3/1x2", BLOCKS, (520, 100, 600)),
+    BlockScaledCase("tma:128x48x128:2:4d", BLOCKS_COLUMNS, (200, 90, 640)),
+]
+
+
+def placed(scales: BlockScales, contiguous: tuple[str, str], strided: Any) -> BlockScales:
+    """The scales as arrays that ``strided(elements, shape, strides)`` makes, with elements that are
+    no scales between them.
+    """
+    made = []
+    for array, along, of_a in zip((scales.a, scales.b), contiguous, (True, False), strict=True):
+        rows_contiguous = (along == "k") == of_a if along else True
+        whole = array if rows_contiguous else array.T
+        length = -(-whole.shape[1] // 4) * 4 + 4 + (not along)
+        memory = np.full((whole.shape[0], length), np.nan, np.float32)
+        memory[:, : whole.shape[1]] = whole
+        strides = (length, 1) if rows_contiguous else (1, length)
+        made.append(strided(memory, array.shape, strides))
+    return scales._replace(a=made[0], b=made[1])
+
+
 HOSTILE = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -1.0)
 
 

@@ -86,7 +86,9 @@ def rounded(k: Builder, value: Value, type_: str) -> Value:
     b16, 8-bit integers saturated in s32.
     """
     t = dtype(type_)
-    if value.dtype.name == type_ or t.bits >= 32:
+    if t.bits >= 32:
+        return _wide(k, value, type_)
+    if value.dtype.name == type_:
         return value
     if t.bits == 16:
         return value.to(type_)
@@ -104,7 +106,7 @@ def stored_words(k: Builder, values: Sequence[Value], type_: str) -> list[Value]
     """
     bits = dtype(type_).bits
     if bits >= 32:
-        return [x.view(type_) if x.dtype.name != type_ else x for x in values]  # u32 as s32
+        return [_wide(k, x, type_) for x in values]
     if len(values) == 1:
         return [_single(k, values[0], type_)]
     pairs = [
@@ -118,6 +120,15 @@ def stored_words(k: Builder, values: Sequence[Value], type_: str) -> list[Value]
         k.emit("mov.b32", [low, high], dtype="b32")
         for low, high in zip(pairs[::2], pairs[1::2], strict=True)
     ]
+
+
+def _wide(k: Builder, value: Value, type_: str) -> Value:
+    """An element in a storage type of 32 or 64 bits: f32 as s32 is rounded, and saturates."""
+    if value.dtype.name == type_:
+        return value
+    if value.dtype.name == "f32" and type_ == "s32":
+        return k.emit("cvt.rni.s32.f32", value)
+    return value.view(type_)  # u32 as s32
 
 
 def _pair(k: Builder, low: Value, high: Value, type_: str) -> Value:

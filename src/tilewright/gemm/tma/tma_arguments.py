@@ -9,11 +9,13 @@ from ...builder import Pointer, Reg
 from ...mma.metadata_blocks import block_grid
 from ...quantization.weight_format import units_along
 from ...target import DeviceSpec
+from ..block_scaling import BLOCK
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..kernel_launch import (
     GROUP_ADDRESS,
     METADATA_ADDRESSES,
     PAIR_ADDRESS,
+    SCALE_ADDRESSES,
     KernelArguments,
     MatrixStrides,
 )
@@ -70,7 +72,7 @@ class PairParameters(TmaParameters):
 
 @dataclass(frozen=True)
 class ScaledParameters(TmaParameters):
-    """With block scales."""
+    """With block scales: tensor maps of those that tensor copies load, else addresses."""
 
     scale_a: Reg = parameter("u64", address="scale_a")
     scale_a_m: Reg = parameter("u64")
@@ -80,6 +82,8 @@ class ScaledParameters(TmaParameters):
     scale_b_n: Reg = parameter("u64")
     scale_b_k: Reg = parameter("u64")
     scale_b_batch: Reg = parameter("u64")
+    map_scale_a: Pointer = parameter(TENSOR_MAP, address="scale_a")
+    map_scale_b: Pointer = parameter(TENSOR_MAP, address="scale_b")
 
 
 @dataclass(frozen=True)
@@ -167,13 +171,13 @@ def kernel_arguments(
             values[f"map_{name}"] = tile.map(_output_matrix(problem, matrix)).encode()
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
-    values |= _scale_values(problem, strides) | _metadata_values(problem)
+    values |= _scale_values(problem, config, strides) | _metadata_values(problem)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
     values |= _operand_maps(problem, config, strides)
     values |= reduction_values(regions(problem, config), regions_offset(problem, config, device))
     parameters = tma_parameters(problem)
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
-    unaddressed |= _unaddressed_operands(problem, config)
+    unaddressed |= _unaddressed_operands(problem, config) | _unaddressed_scales(problem)
     return parameters.pack(values, problem.scalar_type, unaddressed)
 
 
@@ -196,15 +200,34 @@ def _unaddressed_operands(problem: Problem, config: TmaConfig) -> set[str]:
     return {name if name in loaded else f"map_{name}" for name, _ in inputs}
 
 
-def _scale_values(problem: Problem, strides: Mapping[str, MatrixStrides]) -> dict[str, object]:
-    """The strides of block scales."""
+def _scale_values(
+    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides]
+) -> dict[str, object]:
+    """The strides of block scales, and the tensor maps of those that tensor copies load."""
     if problem.scaling is None:
         return {}
     values: dict[str, object] = {}
-    for name, dimension in (("scale_a", "m"), ("scale_b", "n")):
+    depth, sizes = max(1, -(-problem.k // BLOCK)), {"m": problem.m, "n": problem.n}
+    runs = zip(SCALE_ADDRESSES, sizes.items(), config.scale_runs(problem), strict=True)
+    for name, (dimension, size), run in runs:
         leading, batch, inner = strides[name]
         values |= {f"{name}_{dimension}": leading, f"{name}_k": inner, f"{name}_batch": batch}
+        if not run.contiguous:
+            continue
+        lines = depth, max(1, -(-size // run.side)), inner  # contiguous along M or N
+        if run.contiguous == "k":
+            lines = lines[1], depth, leading
+        batches = (problem.batch, batch) if problem.batched else (0, 0)
+        matrix = GlobalMatrix(PLACEHOLDER, *lines, *batches)
+        values[f"map_{name}"] = matrix.map("f32", run.box, 0).encode()
     return values
+
+
+def _unaddressed_scales(problem: Problem) -> set[str]:
+    loaded = zip(
+        SCALE_ADDRESSES, problem.scaling.contiguous if problem.scaling else (), strict=False
+    )
+    return {name if contiguous else f"map_{name}" for name, contiguous in loaded}
 
 
 def _metadata_values(problem: Problem) -> dict[str, object]:

@@ -13,9 +13,9 @@ from ...dtypes import dtype
 from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
 from ...quantization.weight_format import UNIT_K, UNIT_ROWS
 from ...target import DEFAULT_DEVICE, DeviceSpec
-from ..block_scaling import BLOCK
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
+from .mainloop.scale_run import ScaleRun
 
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
@@ -253,23 +253,21 @@ class TmaGeometry(Generic[N]):
         size = self.vector_bytes(problem)
         return (size > 0) & (self._shared_bytes_without_vectors(problem) + size <= MAX_SHARED_BYTES)
 
-    def scale_units(self, problem: Problem) -> tuple[N, N]:
-        """Rows and columns of the tile that have one block scale in a stage: those of a wgmma, and
-        those that surely lie in one block.
-        """
-        assert problem.scaling is not None
-        sides = problem.scaling.rows, problem.scaling.columns
-        rows, columns = (select(self.swap, sides[1 - i], sides[i]) for i in range(2))
-        whole = power_of_two_divisor(self.tile[1], BLOCK)
-        return select(rows == 1, 1, WGMMA_ROWS), select(columns == 1, 1, whole)
+    def scale_runs(self, problem: Problem) -> tuple[ScaleRun, ScaleRun]:
+        """The block scales of A and of B in a stage."""
+        scaling, (bm, bn, _) = problem.scaling, self.tile
+        assert scaling is not None
+        extents = select(self.swap, bn, bm), select(self.swap, bm, bn)
+        each = zip(extents, (scaling.rows, scaling.columns), scaling.contiguous, strict=True)
+        a, b = (ScaleRun.of(*run) for run in each)
+        return a, b
 
     def scale_stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage's block scales in f32."""
         if problem.scaling is None:
             return 0 * self.stages
-        units = self.scale_units(problem)
-        count = self.tile[0] // units[0] + self.tile[1] // units[1]
-        size: N = -(-count * 4 // 16) * 16
+        a, b = self.scale_runs(problem)
+        size: N = a.bytes + b.bytes
         return size
 
     def shared_bytes(self, problem: Problem) -> N:

@@ -44,7 +44,8 @@ from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .grouped.grouped_tile_scheduler import launch_clusters
 from .grouped.k_grouped_tile_scheduler import grouped_tile_scheduler
-from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp, StageScales
+from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
+from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mainloop.tma_sparse_mainloop import SparseMainloop
@@ -80,7 +81,7 @@ from .tma_producer import TmaProducer, multicast_masks
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
-SCALED_REGISTERS = {2: (40, 232)}  # with block scales
+SCALED_REGISTERS = {2: (40, 232)}  # with a scale load warp
 
 
 def problem_class(problem: Problem, config: TmaConfig) -> Problem:
@@ -158,7 +159,8 @@ class TmaKernel:
         self.scales = None if problem.scaling is None else StageScales.of(k, problem, config)
         readers = 1 if config.pingpong else config.epilogue_warpgroups
         readers *= WARPGROUP // mainloop_class(problem).release_threads
-        arrivals = 1 if self.scales is None else 1 + LANES
+        self.scales_by_warp = problem.scaling is not None and problem.scaling.loaded_by_warp
+        arrivals = 1 + LANES if self.scales_by_warp else 1
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1), arrivals)
         metadata = None
         if problem.sparse:
@@ -177,7 +179,7 @@ class TmaKernel:
         self.queue = None
         if config.dynamic:
             loads = self.loads is not None or self.vectors is not None
-            self.queue = TileQueue(k, config, loads=loads, scales=self.scales is not None)
+            self.queue = TileQueue(k, config, loads=loads, scales=self.scales_by_warp)
 
     def run(self) -> None:
         """Emit the kernel: prologue, then the roles of the warpgroups."""
@@ -195,7 +197,7 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        table = REGISTERS if self.scales is None else REGISTERS | SCALED_REGISTERS
+        table = REGISTERS | SCALED_REGISTERS if self.scales_by_warp else REGISTERS
         registers = table.get(config.consumers, (None, None))
         self._run_roles(
             WarpRole(registers[0], self._produce),
@@ -226,10 +228,9 @@ class TmaKernel:
             for map_ in chain((p.map_a, p.edge_a), b_maps):
                 k.tma_prefetch_map(map_)
             self.stages.pipeline.init()
-            if self.loads:
-                self.loads.pipeline.init()
-            if self.vectors:
-                self.vectors.pipeline.init()
+            for loads in (self.loads, self.vectors):
+                if loads:
+                    loads.pipeline.init()
             if self.order:
                 self.order.init()
             if self.queue:
@@ -263,7 +264,7 @@ class TmaKernel:
     def _produce(self) -> None:
         """The roles of the producer warpgroup: one thread of its first warp issues all copies of A
         and B; the next warps load operands of the epilogue, one for each consumer warpgroup; the
-        last one loads block scales.
+        last one loads block scales that no tensor copy loads.
         """
         k, stages, config = self.k, self.stages, self.config
         warp = k.shfl("idx", k.tid.x >> 5, 0)
@@ -272,7 +273,7 @@ class TmaKernel:
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
                 producer.run(self._copies())
             k.syncwarp()
-        if isinstance(self.parameters, ScaledParameters) and self.scales:
+        if isinstance(self.parameters, ScaledParameters) and self.scales and self.scales_by_warp:
             with k.if_(warp == SCALE_WARP):
                 ScaleLoadWarp(
                     k, self.problem, config, self.parameters, self.scales, stages.pipeline,
@@ -314,6 +315,9 @@ class TmaKernel:
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,
         )  # fmt: skip
+        if self.scales and isinstance(p, ScaledParameters):
+            scale_maps = self._swapped(p.map_scale_a, p.map_scale_b)
+            return [left, right, *scale_copies(k, self.scales, scale_maps)]
         if stages.metadata is None:
             return [left, right]
         assert isinstance(p, SparseParameters)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...gemm.kernel_launch import MATRICES
+from ...gemm.kernel_launch import MATRICES, SCALE_ADDRESSES
 from ..arrays import array_view
 from ..arrays.array_kind import ArrayKind, FastArrayOps, Shape
 from ..arrays.array_view import ArrayView
@@ -168,7 +168,8 @@ def _alignment(name: str, view: ArrayView | None) -> tuple[int, int]:
     """What an address is compared modulo, and the remainder: of new memory 0."""
     if view is None:
         return MAX_ALIGN, 0
-    return (MAX_ALIGN, view.address % MAX_ALIGN) if name[0] != "s" else (view.itemsize, 0)
+    is_scalar = name[0] == "s" and name not in SCALE_ADDRESSES
+    return (view.itemsize, 0) if is_scalar else (MAX_ALIGN, view.address % MAX_ALIGN)
 
 
 def _address_writes(kernels: list[BoundKernel], order: list[str]) -> list[tuple[int, int]]:

@@ -154,7 +154,7 @@ class _Layer(NamedTuple):
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
-        scaled = unpacked({"a": self.x, **weights}, requested.request.scales is not None)
+        scaled = unpacked({"a": self.x, **weights}, requested.request.scales is not None, 1)
         flat = [(requested.a, scaled.data["a"]), (residual and residual.view, self.residual)]
         if any(v and v.address != array_view.view(array).address for v, array in flat):
             return None

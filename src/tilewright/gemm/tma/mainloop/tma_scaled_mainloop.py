@@ -7,18 +7,31 @@ scale of its own, its scales are read at the promotion, and the stage is release
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....builder import Builder
+from ...block_scaling import BLOCK
+from ...columns import power_of_two_divisor
 from ...problem import Problem
 from ..stage_operands import SharedStages
-from ..tile_scheduler import TileScheduler
+from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
-from .scale_load_warp import LANES, SCALE_BYTES, StageScales
+from .scale_run import LINE, SCALE_BYTES, ScaleRun
+from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
 
+LANES = 32
 WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
+
+
+class ReadScales(NamedTuple):
+    """The scales of a set in registers: of a thread's two rows of each 64-row block, or the one of
+    both; of the units of columns that share one.
+    """
+
+    rows: dict[int, list[Any]]
+    columns: dict[int, Any]
 
 
 class ScaledMainloop(PromotedMainloop):
@@ -31,96 +44,108 @@ class ScaledMainloop(PromotedMainloop):
         stages: SharedStages, scheduler: TileScheduler, consumer: Any, *more: Any,
     ) -> None:  # fmt: skip
         super().__init__(k, problem, config, stages, scheduler, consumer, *more)
-        self.scales = scales
-        self.single_rows, self.single_columns = (
-            run.unit == 1 for run in (scales.rows, scales.columns)
-        )
+        self.scales, rows, columns = scales, scales.rows, scales.columns
+        self.single_rows, self.single_columns = rows.side == 1, columns.side == 1
+        self.unit = power_of_two_divisor(config.tile[1], BLOCK)  # columns that lie in one block
         lane = k.tid.x & (WARPGROUP - 1)
         row = (lane >> 5) * WARP_ROWS + ((lane & 31) >> 2) if self.single_rows else 0
-        if config.consumers > 1 and not config.pingpong:
-            row = row + consumer * (config.warpgroup_rows // scales.rows.unit)
-        self.own_row = k.mov((k.const("u32", 0) + row) * SCALE_BYTES)
-        self.own_column = k.mov(((lane & 3) * 2 + scales.columns.first) * SCALE_BYTES)
-        self.rows = [self._row_registers() for _ in self.sets if self.single_columns]
-        self.factors = [self._factor_registers(tiles) for tiles in self.sets]
+        if self.single_rows and config.consumers > 1 and not config.pingpong:
+            row = row + consumer * config.warpgroup_rows
+        self.own_row = k.mov((k.const("u32", 0) + row) * (rows.step * SCALE_BYTES))
+        self.own_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
+        self.k_block = k.var("u32", 0)  # of the current stage
+        self.read = [self._registers(tiles) for tiles in self.sets]
 
-    def _row_registers(self) -> list[list[Any]]:
-        """Of each 64-row block the scales of a thread's two rows, or the one of both."""
-        each = 2 if self.single_rows else 1
-        return [[self.k.var("f32", 0.0) for _ in range(each)] for _ in self.blocks]
+    def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
+        rows, columns = self.scales.rows, self.scales.columns
+        self.first_row = (tile.row & (rows.first_line - 1)) + first_row
+        self.first_column = tile.column & (columns.first_line - 1)
+        self.k.mov(tile.first_k_block, into=self.k_block)
 
-    def _factor_registers(self, tiles: list[AccumulatorTile]) -> dict[tuple[int, int], list[Any]]:
-        """What a thread's accumulators are multiplied by, of its two rows or of both: by block and
-        unit of columns, where these share a scale.
-        """
-        if self.single_columns:
-            return {}
-        unit, each = self.scales.columns.unit, 2 if self.single_rows else 1
-        return {
-            (tile.block, number): [self.k.var("f32", 0.0) for _ in range(each)]
-            for tile in tiles
-            for number in range(tile.column // unit, -(-(tile.column + tile.columns) // unit))
-        }
+    def _registers(self, tiles: list[AccumulatorTile]) -> ReadScales:
+        """Registers for the scales of a set."""
+        each, unit = 2 if self.single_rows else 1, self.unit
+        rows = {tile.block: [self.k.var("f32", 0.0) for _ in range(each)] for tile in tiles}
+        first, end = tiles[0].column, tiles[0].column + tiles[0].columns
+        units = () if self.single_columns else range(first // unit, -(-end // unit))
+        return ReadScales(rows, {number: self.k.var("f32", 0.0) for number in units})
 
     def _issue(self, index: int) -> None:
         super()._issue(index)
-        stage = self.scales.at(self.state.stage)
-        if self.single_columns:
-            for block in {tile.block for tile in self.sets[index]}:
-                self._read_rows(stage, block, self.rows[index][block])
-        else:
-            self._multiply_scales(stage, self.factors[index])
+        stage, (rows, columns) = self.state.stage, self.read[index]
+        for block, scales in rows.items():
+            self._read_rows(stage, block, scales)
+        run, first = self.scales.columns, self.scales.columns_at(stage)
+        for number, scale in columns.items():
+            block = _block(run, self.first_column, number * self.unit)
+            self._at(first, block, run, self.k_block).load(into=(scale,))
 
     def _read_rows(self, stage: Any, block: int, into: list[Any]) -> None:
         """Read the scales of a thread's rows of a 64-row block."""
-        run = self.scales.rows
+        run, address = self.scales.rows, self.scales.rows_at(stage) + self.own_row
         for half, scale in enumerate(into):
-            number = run.first + (block * WGMMA_ROWS + half * (WARP_ROWS // 2)) // run.unit
-            self._at(stage + self.own_row, number).load(into=(scale,))
+            number: Any = block * WGMMA_ROWS + half * (WARP_ROWS // 2)
+            if not self.single_rows:
+                number = _block(run, self.first_row, number)
+            self._at(address, number, run, self.k_block).load(into=(scale,))
 
-    def _at(self, address: Any, number: int) -> Any:
-        """Pointer to the scale ``number`` scales from an address on."""
-        return self.k.pointer("shared", "f32", address) + number
+    def _at(self, address: Any, number: Any, run: ScaleRun, k_block: Any) -> Any:
+        """Pointer to the scale ``number`` blocks of rows or columns from an address on."""
+        if run.contiguous == "k":
+            address = address + (k_block & (LINE - 1)) * SCALE_BYTES
+        return self.k.pointer("shared", "f32", address) + number * run.step
 
-    def _multiply_scales(self, stage: Any, factors: dict[tuple[int, int], list[Any]]) -> None:
-        """The products of the scales of rows and of units of columns."""
-        k, rows, columns = self.k, dict[int, list[Any]](), dict[int, Any]()
-        for (block, number), products in factors.items():
-            if block not in rows:
-                rows[block] = [k.var("f32") for _ in products]
-                self._read_rows(stage, block, rows[block])
-            if number not in columns:
-                columns[number] = self._at(stage, self.scales.columns.first + number).load(1)[0]
-            for product, row in zip(products, rows[block], strict=True):
-                k.mul(row, columns[number], into=product)
+    def _advance(self, index: int) -> None:
+        super()._advance(index)
+        if self._reads_last(index):
+            self.k_block.set(self.k_block + 1)
 
     def _add(self, index: int) -> None:
         """Add a set to the total, each accumulator times the product of its two scales."""
         if not self.single_columns:
             self._release_read(index)
         last = self.previous if self._reads_last(index) else self.state.stage
-        own = self.scales.at(last) + self.own_column if self.single_columns else None
+        own = self.scales.columns_at(last) + self.own_column if self.single_columns else None
+        rows, columns = self.read[index]
+        products = {
+            (block, number): [row * scale for row in scales]
+            for block, scales in rows.items()
+            for number, scale in columns.items()
+        }
         for tile in self.sets[index]:
             total = self.total[tile.block][tile.column // 2 : (tile.column + tile.columns) // 2]
             for i in range(0, len(total), 4):  # 8 columns: two neighbours of each of two rows
-                factors = self._factors(index, tile.block, tile.column + i * 2, own)
+                column = tile.column + i * 2
+                if own is None:
+                    scale = products[tile.block, column // self.unit]
+                    factors = [scale[half % len(scale)] for half in (0, 0, 1, 1)]
+                else:
+                    factors = self._factors(index, rows[tile.block], own, column)
                 for j, factor in enumerate(factors):
                     self.k.mad(tile.registers[i + j], factor, total[i + j], into=total[i + j])
         if self.single_columns:
             self._release_read(index)
 
-    def _factors(self, index: int, block: int, column: int, own: Any) -> list[Any]:
-        """What a thread's four accumulators of 8 columns are multiplied by. ``own``: the address of
-        the scales of its columns, where each has one.
+    def _factors(self, index: int, rows: list[Any], own: Any, column: int) -> list[Any]:
+        """What a thread's four accumulators of 8 columns are multiplied by, where each column has
+        a scale. ``own``: the address of the thread's first one.
         """
-        if own is None:
-            factors = self.factors[index][block, column // self.scales.columns.unit]
-            return [x for x in (factors if len(factors) == 2 else factors * 2) for _ in range(2)]
-        rows = self.rows[index][block]
-        pair = self._at(own, column).aligned(8).load(2)
-        return [row * scale for row in (rows if len(rows) == 2 else rows * 2) for scale in pair]
+        run, before = self.scales.columns, 1 if self._reads_last(index) else 0
+        there, step = self._at(own, column, run, self.k_block - before), run.step
+        neighbours = (there + i for i in (0, step))
+        pair = there.aligned(8).load(2) if step == 1 else [x.load(1)[0] for x in neighbours]
+        return [rows[half % len(rows)] * scale for half in (0, 1) for scale in pair]
 
     def _release_read(self, index: int) -> None:
         if self._reads_last(index):
             self.k.syncwarp()
         super()._release_read(index)
+
+
+def _block(run: ScaleRun, first: Any, offset: int) -> Any:
+    """The block of a run at this offset from a row or column, whose tile begins at ``first`` in the
+    first line.
+    """
+    if run.length == 1 and run.first_line == run.side:
+        return 0
+    return (first + offset) // run.side

@@ -10,6 +10,7 @@ from ....gemm.block_scaling import BLOCK
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
+from ..matrix_layout import MAX_ALIGN, ArraySignature, layout_with_order, signature_of
 from ..request import (
     BlockScaleRequest,
     BlockScales,
@@ -46,14 +47,37 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
     shapes = (*request.batch, rows, depth), (*request.batch, depth, columns)
     for name, view, shape in zip(("a", "b"), views, shapes, strict=True):
         _check(f"the scales of {name}", view, shape, request.a.device)
-    a, b = (_strides(view, request.a.device) for view in views)
-    stacked, types = bool(request.batch), (views.a.dtype, views.b.dtype)
-    signatures = (
-        OperandSignature(types[0], (a[-2], a[-1], a[0] if stacked else 0)),
-        OperandSignature(types[1], (b[-1], b[-2], b[0] if stacked else 0)),
+    a, b = (_signature(view, request.a.device) for view in views)
+    left, right = _scale_layout(a, of_a=True), _scale_layout(b, of_a=False)
+    scaling = replace(
+        scaling, types=(a.dtype, b.dtype), contiguous=(left.contiguous, right.contiguous)
     )
-    scaling = replace(scaling, types=types)
+    signatures = OperandSignature(a.dtype, left.strides), OperandSignature(b.dtype, right.strides)
     return request._replace(scales=BlockScaleRequest(scaling, *signatures)), views
+
+
+class _ScaleLayout(NamedTuple):
+    """How scales lie: as ``BlockScaling.contiguous``; strides along M or N, along K, of a stack."""
+
+    contiguous: str
+    strides: tuple[int, int, int]
+
+
+def _scale_layout(s: ArraySignature, *, of_a: bool) -> _ScaleLayout:
+    """The layout of the scales of A, or of B: the contiguous dimension if tensor copies load them,
+    which needs f32 in lines at multiples of 16 bytes; M and N preferably.
+    """
+    for contiguous in ("mn", "k") if s.dtype == "f32" else ():
+        row_major = (contiguous == "k") == of_a
+        found = layout_with_order(s, row_major)
+        if found is not None and found.align >= MAX_ALIGN:
+            along_mn, along_k = found.leading_dim, 1
+            if contiguous == "mn":
+                along_mn, along_k = along_k, along_mn
+            return _ScaleLayout(contiguous, (along_mn, along_k, found.batch_stride))
+    rows, columns = s.strides[-2:]
+    sides = (rows, columns) if of_a else (columns, rows)
+    return _ScaleLayout("", (*sides, s.strides[0] if len(s.shape) == 3 else 0))
 
 
 def _check(name: str, view: ArrayView, shape: tuple[int, ...], where: str) -> None:
@@ -66,12 +90,10 @@ def _check(name: str, view: ArrayView, shape: tuple[int, ...], where: str) -> No
         raise ProblemError(f"{name} must be aligned to its elements, got {view.address:#x}")
 
 
-def _strides(view: ArrayView, where: str) -> tuple[int, ...]:
-    """The strides in elements on the device, where arrays on the CPU become contiguous."""
+def _signature(view: ArrayView, where: str) -> ArraySignature:
+    """The signature on the device, where arrays on the CPU become contiguous and aligned."""
     if where != "cpu":
-        return tuple(view.strides)
-    strides, step = [], 1
-    for size in reversed(view.shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+        return signature_of(view)
+    shape = view.shape if len(view.shape) == 3 else (1, *view.shape)
+    strides = shape[1] * shape[2], shape[2], 1
+    return ArraySignature(view.shape, strides[-len(view.shape) :], view.dtype, where, 0)

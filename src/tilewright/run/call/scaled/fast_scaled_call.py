@@ -10,6 +10,8 @@ from ....quantization.packed import Packed
 from ....quantization.scaled import Scaled
 from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
+from .scaled_operands import MATRICES, scale_operands
+from .zero_points import column_sums, row_sums
 
 
 class UnpackedMatrices(NamedTuple):
@@ -32,11 +34,12 @@ def is_gathered(*matrices: Any) -> bool:
     return any(isinstance(x, Packed) and x.order is not None for x in matrices)
 
 
-def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
+def unpacked(matrices: Mapping[str, Any], in_blocks: bool, depth_axis: int = 0) -> UnpackedMatrices:
     """The arrays of these matrices, of which some may be Scaled, sparse or Packed. ``in_blocks``:
-    the mainloop reads the scales of Scaled matrices, not an epilogue.
+    the mainloop reads the scales of Scaled matrices, not an epilogue. ``depth_axis``: the axis of B
+    along K.
     """
-    statements: list[str] = []
+    statements, taken, dense = list[str](), list[str](), list[str]()
     data, operands, constants = dict(matrices), {}, dict[str, Any](Scaled=Scaled)
     for name, matrix in matrices.items():
         if isinstance(matrix, Packed | PreparedWeights):
@@ -49,24 +52,30 @@ def unpacked(matrices: Mapping[str, Any], in_blocks: bool) -> UnpackedMatrices:
                 operands[f"{name}_scales"] = f"{name}_scales", matrix.global_scale
             continue
         if isinstance(matrix, Scaled):
-            scales = f"scale_{name}" if in_blocks else f"{name}_scales"
             same = f"type({name}) is Scaled and {name}.block == {name}_block"
-            statements += [f"if not ({same}):", "    return None"]
-            statements += [f"{scales} = {name}.scales", f"{name} = {name}.data"]
-            data[name], constants[f"{name}_block"] = matrix.data, matrix.block
             if in_blocks:
-                data[scales] = matrix.scales
+                taken.append(f"scale_{name} = {name}.scales")
+                data[f"scale_{name}"] = matrix.scales
             else:
-                operands[scales] = scales, matrix.scales
+                same += f" and {name}.zeros is {'' if matrix.zeros is None else 'not '}None"
+            statements += [f"if not ({same}):", "    return None"]
+            dense.append(f"{name} = {name}.data")
+            data[name], constants[f"{name}_block"] = matrix.data, matrix.block
         found = data[name]
         if array_view.kind_of(found).name == array_view.SPARSE:
             side, metadata = f"{name}_transposed", METADATA_ADDRESSES[name == PAIR_ADDRESS]
             same = f"type({name}) is Sparse24 and {name}.transposed is {side}"
-            statements += [f"if not ({same}):", "    return None"]
-            statements += [f"{metadata} = {name}.metadata", f"{name} = {name}.values"]
+            dense += [f"if not ({same}):", "    return None"]
+            dense += [f"{metadata} = {name}.metadata", f"{name} = {name}.values"]
             data[name], data[metadata] = found.values, found.metadata
             constants |= {"Sparse24": type(found), side: found.transposed}
-    return UnpackedMatrices(tuple(statements), data, operands, constants)
+    if not in_blocks:
+        given = [matrices[name] for name in MATRICES if name in matrices]
+        for name, (expression, value) in scale_operands(given, depth_axis).items():
+            taken.append(f"{name} = {expression}")
+            operands[name] = name, value
+        constants |= {"column_sums": column_sums, "row_sums": row_sums}
+    return UnpackedMatrices((*statements, *taken, *dense), data, operands, constants)
 
 
 def _weight_statements(name: str, matrix: Packed | PreparedWeights, operand: str) -> list[str]:

@@ -4,11 +4,13 @@ Scales that do not vary along K are factors of the rows or columns of D, so that
 plain 8-bit data computes the product and the epilogue multiplies the accumulator:
 
     D = ((f32(acc) · scale of a) · scale of b), each product rounded to f32, then once to D's type
+
+Zero points are subtracted from the s32 accumulator, times sums along K (``zero_points``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
@@ -16,7 +18,13 @@ import numpy as np
 
 from ....errors import EpilogueError, ProblemError
 from ....gemm.block_scaling import BLOCK, SIDES, BlockScaling
-from ....gemm.epilogue.tracing import Epilogue, epilogue, epilogue_key, epilogue_with_key
+from ....gemm.epilogue.tracing import (
+    Epilogue,
+    cast,
+    epilogue,
+    epilogue_key,
+    epilogue_with_key,
+)
 from ....quantization.packed import Packed, is_quantized
 from ....quantization.scale_blocks import grid_shape
 from ....quantization.scaled import Scaled
@@ -24,8 +32,10 @@ from ....quantization.weight_format import PreparedWeights
 from ..alpha_beta import ALPHA, BETA
 from ..request import BlockScales, MatmulArguments
 from .prepared_operand import weight_operands
+from .zero_points import column_sums, row_sums
 
-NAMES = ("a_scales", "b_scales", "b2_scales")  # operands of the epilogue
+MATRICES = ("a", "b", "b2")
+SCALE_NAMES = tuple(f"{name}_{what}" for what in ("scales", "zeros", "sums") for name in MATRICES)
 
 
 def has_quantized(a: Any, b: Any) -> bool:
@@ -57,24 +67,45 @@ def without_scales(a: Any, b: Any, function: Any, operands: Mapping[str, Any]) -
         _check_matrix("a", a)
         return _weights_as_operands(a, b, function, operands)
     matrices = _matrices(a, b)
-    named = list(zip(("a", "b", "b2"), NAMES, matrices, strict=False))
-    for name, _, matrix in named:
+    for name, matrix in zip(MATRICES, matrices, strict=False):
         _check_matrix(name, matrix)
-    given = {name: x.scales for _, name, x in named if isinstance(x, Scaled)}
+    given = {name: x for name, (_, x) in scale_operands(matrices).items()}
     left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
     second = right[0] if len(right) == 1 else tuple(right)
     wrapped = _with_scales(function, tuple(given), len(right))
     return ArraysWithScales(left, second, wrapped, {**operands, **given})
 
 
+def scale_operands(matrices: Sequence[Any], depth_axis: int = 0) -> dict[str, tuple[str, Any]]:
+    """The operands of the epilogue, by name: scales, zero points and the sums that these need, of
+    A and of one or two B. Each is an expression of the matrices' names, and its value.
+    ``depth_axis``: of B, as ``column_sums`` takes it.
+    """
+    named, found = dict(zip(MATRICES, matrices, strict=False)), {}
+    for name, x in named.items():
+        if isinstance(x, Scaled):
+            found[f"{name}_scales"] = f"{name}.scales", x.scales
+            if x.zeros is not None:
+                found[f"{name}_zeros"] = f"{name}.zeros", x.zeros
+    if "a_zeros" in found:
+        for name in list(named)[1:]:
+            found[f"{name}_sums"] = (
+                f"column_sums({name}, {depth_axis})",
+                column_sums(named[name], depth_axis),
+            )
+    if {"b_zeros", "b2_zeros"} & found.keys():
+        found["a_sums"] = "row_sums(a)", row_sums(matrices[0])
+    return found
+
+
 def _weights_as_operands(
     a: Any, b: Any, function: Any, operands: Mapping[str, Any]
 ) -> ArraysWithScales:
     """``without_scales`` for packed weights, whose global scale is an operand."""
-    scales = {NAMES[0]: a.scales} if isinstance(a, Scaled) else {}
+    scales = {"a_scales": a.scales} if isinstance(a, Scaled) else {}
     found = weight_operands(a.data if isinstance(a, Scaled) else a, b)
     if found.factor is not None:
-        scales[NAMES[1]] = found.factor
+        scales["b_scales"] = found.factor
     wrapped = _with_scales(function, tuple(scales), 1)
     return ArraysWithScales(found.a, found.b, wrapped, {**operands, **scales})
 
@@ -192,14 +223,21 @@ def _with_scales(function: Any, scales: tuple[str, ...], count: int) -> Epilogue
 
 
 def _scaled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` of accumulators that are multiplied by the scales of A and of their B."""
+    """``function`` of accumulators without the products of zero points, that are multiplied by the
+    scales of A and of their B.
+    """
 
     def scaled(*accumulators: Any, **operands: Any) -> Any:
-        of_a, *of_b = [operands.pop(name, None) for name in NAMES]
+        given = {name: operands.pop(name, None) for name in SCALE_NAMES}
         products = []
-        for accumulator, scale in zip(accumulators, of_b, strict=False):
-            product = accumulator if of_a is None else accumulator * of_a
-            products.append(product if scale is None else product * scale)
+        for name, accumulator in zip(MATRICES[1:], accumulators, strict=False):
+            product = accumulator
+            for zeros, sums in (("a_zeros", f"{name}_sums"), (f"{name}_zeros", "a_sums")):
+                if given[zeros] is not None:
+                    product = product - cast(given[zeros], "s32") * given[sums]
+            for scales in ("a_scales", f"{name}_scales"):
+                product = product if given[scales] is None else product * given[scales]
+            products.append(product)
         return function(*products, **operands)
 
     return scaled

@@ -1,0 +1,78 @@
+"""Block scales of the stages in shared memory, and the tensor copies that load them.
+
+A stage has, besides the tiles of A and B, the f32 scales of its k-block: those of the rows of the
+CTA's tile, then those of its columns. Those whose strides a tensor map has are loaded by the
+producer, a box for each side; the others by the scale load warp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....builder import Builder, Pointer
+from ...block_scaling import BLOCK
+from ...problem import Problem
+from ..stage_operands import StageCopy
+from ..tile_scheduler import WorkTileInfo
+from ..tma_config import TmaConfig
+from .scale_run import LINE, RUN_ALIGNMENT, ScaleRun
+
+
+@dataclass(frozen=True)
+class StageScales:
+    """The scales of the stages, from the shared ``address`` on: of the tile's rows and columns."""
+
+    address: Any
+    rows: ScaleRun
+    columns: ScaleRun
+
+    @classmethod
+    def of(cls, k: Builder, problem: Problem, config: TmaConfig) -> StageScales:
+        """Allocate the shared memory."""
+        size = config.stages * config.scale_stage_bytes(problem)
+        a, b = config.scale_runs(problem)
+        address = k.dynamic_shared(size, RUN_ALIGNMENT).address()
+        return cls(address, b, a) if config.swap else cls(address, a, b)
+
+    def rows_at(self, stage: Any) -> Any:
+        """The shared address of the scales of a stage's rows."""
+        return self.address + stage * (self.rows.bytes + self.columns.bytes)
+
+    def columns_at(self, stage: Any) -> Any:
+        """The shared address of the scales of a stage's columns."""
+        return self.rows_at(stage) + self.rows.bytes
+
+
+class ScaleCopy(StageCopy):
+    """Tensor copies of the scales of a tile's rows, or of its columns."""
+
+    def __init__(self, k: Builder, scales: StageScales, map_: Pointer, *, of_rows: bool) -> None:
+        self.k, self.map, self.of_rows = k, map_, of_rows
+        self.run = scales.rows if of_rows else scales.columns
+        self.address = scales.rows_at if of_rows else scales.columns_at
+
+    def begin(self, tile: WorkTileInfo) -> Any:
+        first, run = tile.row if self.of_rows else tile.column, self.run
+        self.first, self.batch = (first // run.side) & -(run.first_line // run.side), tile.batch
+        return run.copied_bytes
+
+    def target(self, stage: Any) -> Any:
+        return self.address(stage)
+
+    def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
+        """Blocks beyond the matrix, and of a work tile without k-blocks, get scales of 0."""
+        k, block = self.k, first_k // BLOCK
+        at = (block & -LINE, self.first) if self.run.contiguous == "k" else (self.first, block)
+        batch = () if self.batch is None else (self.batch,)
+        k.tma_load(k.pointer("shared", "b8", target), self.map, (*at, *batch), barrier)
+
+
+def scale_copies(k: Builder, scales: StageScales, maps: tuple[Pointer, Pointer]) -> list[StageCopy]:
+    """The tensor copies of scales. ``maps``: of those of the rows and of the columns."""
+    sides = zip(maps, (scales.rows, scales.columns), (True, False), strict=True)
+    return [
+        ScaleCopy(k, scales, map_, of_rows=of_rows)
+        for map_, run, of_rows in sides
+        if run.contiguous
+    ]
