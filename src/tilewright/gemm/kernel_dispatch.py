@@ -26,6 +26,7 @@ from .tma import (
     tma_config,
     tma_kernel,
 )
+from .tma.launch import tma_launch
 from .tma.tma_config import TmaConfig
 
 Strides = Mapping[str, MatrixStrides]
@@ -54,7 +55,7 @@ SIMT = KernelDefinition(
 )
 TMA = KernelDefinition(
     tma_kernel.build,
-    tma_kernel.launch_shape,
+    tma_launch.launch_shape,
     tma_arguments.kernel_arguments,
     tma_kernel.problem_class,
 )

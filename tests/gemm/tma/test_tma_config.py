@@ -197,9 +197,34 @@ def test_the_grid_is_the_number_of_resident_work_tiles(
     if config.split > 1:
         split = tiles % config.resident_clusters(H200) if config.tail else tiles
         tiles += split * (config.split - 1)
-    assert made.grid[0] == min(tiles, config.resident_clusters(H200)) * config.ctas <= 132
-    assert made.block == (config.threads, 1, 1) and made.programmatic
-    assert made.cluster == ((config.ctas, 1, 1) if config.ctas > 1 else None)
+    ctas, resident = config.ctas, config.resident_clusters(H200)
+    if made.cluster and ctas == 1:  # pairs of CTAs that share rows, in one wave
+        assert made.cluster == (2, 1, 1) and config.split == 1 and not config.dynamic
+        assert made.grid[0] == tiles + tiles % 2 <= 132
+    else:
+        assert made.grid[0] == min(tiles, resident) * ctas <= 132
+        assert made.cluster == ((ctas, 1, 1) if ctas > 1 else None)
+    assert made.block == (config.threads, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "cluster", "programmatic"),
+    [
+        ("tma:64x96x64:1:10", (256, 3072, 8192), None, False),
+        ("tma:64x96x64:1:10", (256, 3072, 1024), (2, 1, 1), True),
+        ("tma:128x80x64:2:8", (256, 5120, 4096), (2, 1, 1), True),
+        ("tma:64x96x64:1:10/2x1", (256, 3072, 8192), (2, 1, 1), True),
+        ("tma:64x16x128:1:11~", (16, 8192, 8192), None, True),
+        ("tma:128x128x64:2:6", (4096, 4096, 8192), None, True),
+        ("tma:64x80x64:1:12", (888, 560, 4784), None, False),
+        ("tma:128x128x64:2:6*2", (256, 4096, 8192), None, True),
+    ],
+)
+def test_ctas_that_share_rows_start_together_or_in_their_order(
+    text: str, sizes: Any, cluster: Any, programmatic: bool
+) -> None:
+    made = launch_shape(Problem(*sizes, "bf16", "bf16", "bf16"), parse(text), H200)
+    assert (made.cluster, made.programmatic) == (cluster, programmatic)
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))

@@ -14,10 +14,11 @@ import numpy as np
 
 from ...dtypes import dtype
 from ...target import DeviceSpec
-from ..columns import Column, power_of_two_divisor, select
+from ..columns import Column, select
 from ..epilogue_costs import epilogue_cost, tma_function_seconds
 from ..problem import SUPPORTED_TYPES, Problem
-from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, needs_relayout, relayout_seconds
+from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, relayout_seconds
+from .launch.row_pitch import pitch_divisor
 from .mixed_input.mixed_input_cost import with_conversion
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
@@ -258,8 +259,8 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
 
 def _k_block(problem: Problem, costs: TileCosts) -> tuple[Any, ...]:
     """Cycles of a k-block's wgmma, shared memory reads, bytes and requests from the L2, latency."""
-    a = problem.m, costs.a, _pitch(problem, "a")
-    b = problem.n, costs.b, _pitch(problem, "b")
+    a = problem.m, costs.a, pitch_divisor(problem, "a")
+    b = problem.n, costs.b, pitch_divisor(problem, "b")
     rest = -problem.k % costs.k_tile
     beyond_k = rest / np.maximum(1, problem.k + rest)
     zeros = sum(_zero_filled_rows(rows, operand, beyond_k) for rows, operand, _ in (a, b))
@@ -349,16 +350,6 @@ def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Any:
     moved = work.partial_tiles * costs.partial_bytes
     reduction = reduction + moved * REDUCTION_BYTE * (1 + costs.reduction_bytes)
     return LAUNCH + costs.first_stage + np.where(work.partial_tiles > 0, reduction, 0.0)
-
-
-def _pitch(problem: Problem, name: str) -> int:
-    """The power of two, 16 to 128 bytes, that divides the pitch of A or B; of packed rows."""
-    if needs_relayout(problem, relayout_problem(problem), name):
-        return SWIZZLE_BYTES
-    k_major = getattr(problem, f"{name}_major") == "k"
-    length = problem.k if k_major else {"a": problem.m, "b": problem.n}[name]
-    pitch: int = power_of_two_divisor(length * problem.input.bits // 8, SWIZZLE_BYTES)
-    return max(pitch, 16)
 
 
 def _power4(x: Column) -> Any:

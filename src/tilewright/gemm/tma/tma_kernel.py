@@ -33,16 +33,13 @@ from ...builder import (
     Reg,
     Traced,
 )
-from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
-from ..kernel_launch import LaunchShape
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
-from .grouped.grouped_tile_scheduler import launch_clusters
 from .grouped.k_grouped_tile_scheduler import grouped_tile_scheduler
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
 from .mainloop.stage_scales import StageScales, scale_copies
@@ -109,19 +106,6 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
 
     parameters = tma_parameters(problem)
     return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
-
-
-def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
-    """A cluster for each work tile, but not more than are co-resident on the device."""
-    tiles = config.cluster_tiles(problem)
-    if config.split > 1:
-        full = config.unsplit_tiles(problem, device)
-        tiles = full + (tiles - full) * config.split
-    clusters = min(tiles, config.resident_clusters(device))
-    if problem.groups is not None:
-        clusters = launch_clusters(problem, config, device)
-    cluster = (config.ctas, 1, 1) if config.ctas > 1 else None
-    return LaunchShape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
 
 class WarpRole(NamedTuple):
@@ -203,20 +187,21 @@ class TmaKernel:
             WarpRole(registers[0], self._produce),
             WarpRole(registers[1], lambda: self._consume(d, c)),
         )
-        if config.ctas > 1:
-            k.cluster_sync()
 
     def _run_roles(self, producer: WarpRole, math: WarpRole) -> None:
         """Emit the roles: the first warpgroup is the producer's, the others multiply."""
-        k = self.k
-        with k.if_(self.warpgroup == 0):
-            if producer.registers:
-                k.setmaxnreg(producer.registers, inc=False)
-            producer.body()
-        with k.else_():
-            if math.registers:
-                k.setmaxnreg(math.registers, inc=True)
-            math.body()
+        with self.k.if_(self.warpgroup == 0):
+            self._run_role(producer, more=False)
+        with self.k.else_():
+            self._run_role(math, more=True)
+
+    def _run_role(self, role: WarpRole, *, more: bool) -> None:
+        """Emit a role, which has ``more`` registers than at launch, or fewer."""
+        if role.registers:
+            self.k.setmaxnreg(role.registers, inc=more)
+        if self.config.ctas > 1:
+            self.k.cluster_wait()  # until all CTAs of the cluster have initialized their barriers
+        role.body()
 
     def _prologue(self) -> None:
         """Initialize the barriers. With programmatic dependent launch the previous grids may still
@@ -239,7 +224,7 @@ class TmaKernel:
                 k.mbarrier_init(self.c_barriers + i, 1)
             k.fence_mbarrier_init()
         if self.config.ctas > 1:
-            k.cluster_sync()
+            k.cluster_arrive()
         else:
             k.barrier()
         k.launch_dependent_grids()

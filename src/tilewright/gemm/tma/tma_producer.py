@@ -42,6 +42,16 @@ class TmaProducer:
             self.is_first = self.k.var(self.k.const("u32", 1))
             self.ahead = self.k.var("u32", 0)  # stages whose static operands are in flight
         self.scheduler.for_each_tile_of_producer(self._load_tile)
+        if self.config.ctas > 1:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Wait until all stages are empty: this CTA must not end before others of its cluster have
+        arrived at its barriers.
+        """
+        for _ in self.k.range(0, self.config.stages, unroll=False):
+            self.pipeline.producer_acquire(self.state)
+            self.state.advance()
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
         k, bk = self.k, self.config.tile[2]
