@@ -15,7 +15,7 @@ from typing import Any
 from ..builder import Builder, Pointer, Reg
 
 MAX_THREADS = 1024
-_BEST_VECTORS, _MAX_ELEMENTS = 4, 32  # of a thread
+_ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 
@@ -51,16 +51,16 @@ class RowLayout:
 
 
 def row_layout(columns: int, width: int, strided: bool = False) -> RowLayout:
-    """The layout for rows of ``columns`` elements in vectors of ``width``."""
-    vectors = -(-columns // width)
-    most = _MAX_ELEMENTS // width
-    best = min(_BEST_VECTORS if width > 1 else 2 * _BEST_VECTORS, most)
+    """The layout for rows of ``columns`` elements in vectors of ``width``: as few threads as have
+    the row in their registers.
+    """
+    vectors, most = -(-columns // width), _ELEMENTS // width
     threads = 32
-    while threads < MAX_THREADS and threads * best < vectors:
+    while threads < MAX_THREADS and threads * most < vectors:
         threads *= 2
     own = -(-vectors // threads)
     resident = own <= most
-    own = own if resident else best
+    own = own if resident else max(1, most // 2)
     return RowLayout(width, own, threads, strided, resident, vectors % (threads * own) == 0)
 
 
@@ -86,29 +86,17 @@ class MatrixRow:
         if layout.resident:
             self._resident = list(self._load(0))
 
-    def operand(self, p: Pointer) -> Callable[[RowVector], list[Any]]:
-        """The elements of a contiguous vector of ``columns`` elements, for ``map``. Those of a row
-        that stays in registers are loaded now, before the reductions that ``map`` waits for.
-        """
-
-        def load(vector: RowVector) -> list[Any]:
-            width, exists = self.layout.width, vector.exists
-            return self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
-
-        if not self.layout.resident:
-            return load
-        loaded = {id(vector): load(vector) for vector in self._resident}
-        return lambda vector: loaded[id(vector)]
-
-    def map(
-        self, function: Callable[..., Any], *operands: Callable[[RowVector], list[Any]]
-    ) -> None:
+    def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
-        ``operands``.
+        ``vectors``, contiguous arrays of ``columns`` elements, as f32.
         """
 
         def apply(vector: RowVector) -> list[Any]:
-            others = [operand(vector) for operand in operands]
+            width, exists = self.layout.width, vector.exists
+            others = [
+                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
+                for p in vectors
+            ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
 
         if not self.layout.resident:

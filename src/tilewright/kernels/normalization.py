@@ -16,12 +16,11 @@ def _rms_norm(
     weight: Pointer, eps: Reg, inverse: Reg, *, layout: RowLayout, weighted: bool,
 ) -> None:  # fmt: skip
     row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
-    weights = row.operand(weight) if weighted else None
     mean_square = row.reduce("add", lambda v: v * v) * inverse
     scale = k.rsqrt(mean_square + eps)
     row.map(lambda v: v * scale)
-    if weights:
-        row.map(lambda v, w: v * w, weights)
+    if weighted:
+        row.map(lambda v, w: v * w, weight)
     row.store(y)
 
 
@@ -31,17 +30,15 @@ def _layer_norm(
     *, layout: RowLayout, weighted: bool, biased: bool,
 ) -> None:  # fmt: skip
     row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
-    weights = row.operand(weight) if weighted else None
-    biases = row.operand(bias) if biased else None
     mean = row.reduce("add") * inverse
     row.map(lambda v: v - mean)
     variance = row.reduce("add", lambda v: v * v) * inverse
     scale = k.rsqrt(variance + eps)
     row.map(lambda v: v * scale)
-    if weights:
-        row.map(lambda v, w: v * w, weights)
-    if biases:
-        row.map(lambda v, b: v + b, biases)
+    if weighted:
+        row.map(lambda v, w: v * w, weight)
+    if biased:
+        row.map(lambda v, b: v + b, bias)
     row.store(y)
 
 
