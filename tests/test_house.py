@@ -45,9 +45,14 @@ VM_LAYERS = {
 NEVER = {"gemm": {"vm", "cuda", "run"}}  # beyond what the layers say
 ONLY_USER = {
     "ml_dtypes": "dtypes", "llvmlite": "native, vm", "cuda": "cuda", "sqlite3": "run",
-    "torch": "torch", "jax": "jax", "rich": "cli",
+    "torch": "torch", "jax": "jax", "rich": "cli", "cairosvg": "view",
 }  # fmt: skip
-OPTIONAL = {"cuda", "torch", "jax"}  # these may be imported inside a function of their own folder
+OPTIONAL = {
+    "cuda",
+    "torch",
+    "jax",
+    "cairosvg",
+}  # these may be imported inside a function of their own folder
 ANYWHERE = {"numpy", *sys.stdlib_module_names} - ONLY_USER.keys()
 
 DYNAMIC = {"import_module", "__import__", "deferred"}  # calls that import

@@ -7,7 +7,8 @@ functions that draw with ``register_renderer``. The package passes the import of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from html import escape
 from typing import Any, TypeVar
 
 from .errors import LayoutError
@@ -61,3 +62,21 @@ class Drawable:
 
     def _repr_html_(self) -> str | None:
         return render(self, "html")
+
+
+def facts_html(title: str, facts: Iterable[tuple[str, object]], **texts: str) -> str:
+    """HTML for notebooks: a title, a table of facts, and ``texts``, each folded under its name.
+
+    It takes its colours from the notebook, so it is light or dark as that is.
+    """
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(str(value))}</td></tr>'
+        for name, value in facts
+    )
+    folded = "".join(
+        f"<details><summary>{escape(name)}</summary>"
+        f'<pre style="max-height:30em;overflow:auto">{escape(text)}</pre></details>'
+        for name, text in texts.items()
+    )
+    return f"<div><b>{escape(title)}</b><table>{rows}</table>{folded}</div>"

@@ -22,6 +22,7 @@ from typing import Any, Protocol, overload
 
 from ..errors import KernelError, SourceLocation
 from ..lazy_imports import provide, provided
+from ..notebook_display import Drawable
 from ..pickled_names import PickledByName
 from ..ptx import parameter_block, tree
 from ..ptx.rules.requirements import lowest_target, module_requirements
@@ -38,7 +39,7 @@ _LEAST_TARGET = "sm_50"
 
 
 @dataclass(frozen=True)
-class Traced:
+class Traced(Drawable):
     """A traced kernel: its module, and the properties that a launch needs."""
 
     module: tree.Module = field(repr=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Union
 
 from ..errors import PtxError, SourceLocation
+from ..notebook_display import Drawable
 
 # --- operands ---------------------------------------------------------------------------------
 
@@ -292,7 +293,7 @@ Item = Union[Function, Variable, File, Section, Directive]
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class Module(Drawable):
     """A PTX module. ``version`` is (major, minor), ``target`` the words of ``.target``.
 
     ``source`` is the text that positions point into (empty for a built module) and ``path`` its

@@ -21,6 +21,7 @@ from .layout_picture import draw_layout
 from .layout_text import layout_text, print_layout, tv_text
 from .pages.gemm_stage import OperandPath, Stage
 from .pages.html_page import frame, page
+from .pages.notebook_views import module_html, traced_html
 from .pages.page_content import followed
 from .pages.sparse_steps import follow_sparse
 from .sparse_picture import draw_sparse
@@ -50,6 +51,8 @@ __all__ = [
     "draw_tiled_mma",
     "draw_tv",
     "latex",
+    "module_html",
+    "traced_html",
     "layout_text",
     "page",
     "print_latex",

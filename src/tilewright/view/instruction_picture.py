@@ -7,15 +7,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..dtypes import dtype
 from ..errors import LayoutError
 from ..mma import Fragment, MmaInstruction
+from .cell_runs import cut, each, span
 from .fragment_cells import GRAINS, cells, check_grain
 from .fragment_picture import fragment_grid, heading, paint_register
-from .grid import LEFT
+from .grid import LEFT, Axis, Grid
 from .instruction_text import needs_words, status
+from .palette import EIGHT
 from .panel import SPACE, Panel, paint_product
 from .svg import FAINT, Picture, text_width
 
+CORE_ROW_BITS = 128  # of a core matrix's row
 NAMES = {"metadata": "metadata", "scale_a": "scales of A", "scale_b": "scales of B"}
 
 
@@ -61,11 +67,33 @@ def _operand(i: MmaInstruction, name: str, grain: str, title: str = "") -> Opera
     title = title or NAMES.get(name, name.upper())
     fragment = _in_registers(i, name)
     if fragment is None:
-        size = "×".join(map(str, i.matrix_shape(name)))
-        return OperandPanel((f"{title} {size} {getattr(i, name)}",), None, None)
+        return _in_shared_memory(i, name, title)
     if name in NAMES and grain == GRAINS[0]:
         grain = GRAINS[1]  # metadata and scales are drawn coarser
     return OperandPanel(heading(fragment, title), fragment_grid(fragment, grain), fragment)
+
+
+def _in_shared_memory(i: MmaInstruction, name: str, title: str) -> OperandPanel:
+    """B of wgmma, K-major: a cell is a row of a core matrix, 16 bytes along K."""
+    depth, columns = i.matrix_shape(name)[-2:]
+    per = CORE_ROW_BITS // dtype(getattr(i, name)).bits
+    joined = np.ones((1, columns, depth - 1), bool)
+    joined[..., per - 1 :: per] = False
+    runs = cut(joined, down=True)
+    colours = each(lambda n: EIGHT[n % len(EIGHT)], runs.column)
+
+    def titles() -> list[list[str]]:
+        where = each(lambda n, k: f"core matrix ({n // 8}, {k // per}), row {n % 8}: ",
+                     runs.column, runs.row)  # fmt: skip
+        return [where, each(lambda n, k: f"column {n}, rows {span(k, per)}", runs.column, runs.row)]
+
+    grid = Grid(1, Axis(depth), Axis(columns), runs, colours, (), titles)
+    lines = (
+        f"{title} {depth}×{columns} {getattr(i, name)}",
+        "in shared memory, by its descriptor",
+        "a colour is a row, 16 bytes, of a core matrix of 8 rows (K-major, no swizzle)",
+    )
+    return OperandPanel(lines, grid, None)
 
 
 def _results(i: MmaInstruction, grain: str) -> list[OperandPanel]:

@@ -9,40 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .grid import LEFT, SIZE, TOP, Element, Grid, paint
-from .svg import FAINT, INK, SHADE, Picture, text_width
+from .grid import SIZE, Element, Grid, paint
+from .svg import FAINT, INK, Picture, text_width
 
 HEADING = 42  # height of a heading
 SPACE = 28  # between panels
-SHARED = (220, 60)  # the box for an operand in shared memory
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A grid and up to three lines above it; without a grid, a box for shared memory."""
+    """A grid and up to three lines above it."""
 
     heading: tuple[str, ...]
-    grid: Grid | None
+    grid: Grid
 
     @property
     def element(self) -> Element:
-        return self.grid.element if self.grid else (1, 1)
+        return self.grid.element
 
     def room(self, element: Element) -> tuple[int, int]:
         """Width and height, heading included, with elements of this size."""
-        if self.grid is None:
-            return LEFT + SHARED[0], HEADING + TOP + SHARED[1]
         width, height = self.grid.size(element)
         return max(width, heading_width(self.heading)), HEADING + height
 
     def paint(self, to: Picture, x: int, y: int, element: Element, hover: bool) -> None:
         paint_heading(to, self.heading, x, y)
-        if self.grid is not None:
-            paint(to, self.grid, x, y + HEADING, element, hover=hover)
-            return
-        to.rect(x + LEFT, y + HEADING + TOP, *SHARED, SHADE)
-        middle = y + HEADING + TOP + SHARED[1] / 2
-        to.text(x + LEFT + 12, middle + 3, "in shared memory, by its descriptor", 9, ink=FAINT)
+        paint(to, self.grid, x, y + HEADING, element, hover=hover)
 
 
 def paint_heading(to: Picture, lines: Sequence[str], x: int, y: int) -> None:

@@ -74,6 +74,10 @@ class Picture:
         self._parts.append(f'<rect {place} fill="{fill}" stroke="{line}"/>')
         self.reach(x + width, y + height)
 
+    def markup(self) -> str:
+        """The shapes and texts, without a document around them."""
+        return "\n".join(self._parts)
+
     def render(self, margin: int = 12) -> str:
         """The document, with a margin on all sides."""
         width, height = (number(-int(-x // 1) + 2 * margin) for x in (self.width, self.height))

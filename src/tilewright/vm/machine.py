@@ -32,6 +32,7 @@ from ..errors import (
     TilewrightError,
 )
 from ..lazy_imports import deferred
+from ..notebook_display import facts_html
 from ..target import DEFAULT_DEVICE, Target
 from .codegen.block_code import CompiledKernel
 from .codegen.code_library import CodeStore, Library
@@ -138,6 +139,15 @@ class Machine:
         """The compiled code, shared by all machines with these features and this store."""
         with _library_lock:
             return _library(self.features, self.store)
+
+    def _repr_html_(self) -> str:
+        sizes = (f"{name} ({size} B)" for name, (_, size) in self.variables.items())
+        facts = {
+            "architecture": self.arch, "kernels": ", ".join(self.kernels) or "none",
+            "variables": ", ".join(sizes) or "none", "seed": self.seed,
+            "host threads": self.threads, "checked": self.checked,
+        }  # fmt: skip
+        return facts_html("virtual machine", facts.items())
 
     # --- memory ---
 

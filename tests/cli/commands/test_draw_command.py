@@ -103,7 +103,8 @@ def test_threads_and_values(capsys: Any, tmp_path: Path) -> None:
         (("--mma", HALF, "--tv", "4,4"), "--tv requires a layout"),
         (("--copy", "128", "--values", "2"), "--values requires --threads"),
         (("--copy", "100"), "power of two"),
-        (("(4,8)", "-o", "x.png"), "'x.png' has no known suffix"),
+        (("(4,8)", "-o", "x.jpg"), "'x.jpg' has no known suffix"),
+        (("(4,8)", "-o", "x.tex", "--legend"), "--legend and --theme require .svg"),
         (
             ("(4,8)", "--bits", "-1", "-o", "x.svg"),
             "bits must be 1 to 1024, or 0 to show no banks, got -1",

@@ -28,6 +28,9 @@ from ...sparsity.sparse24 import TYPES
 from ...sparsity.sparse_block import SparseBlock
 from ...view import draw, draw_tv, latex, layout_text, page, tv_text
 from ...view.layout_planes import as_layout
+from ...view.layout_text import terminal_has_colour
+from ...view.output.legend import legend_of
+from ...view.output.picture_output import THEMES, encoded, themed, with_legend
 from ...view.tiled_picture import tv_fragment
 from .. import console
 from ..output_files import write
@@ -35,9 +38,11 @@ from ..output_files import write
 _ABOUT = """\
 Draw a layout, in our notation or CuTe's ('(4,8):(8,1)', 'Sw<3,4,3> o _0 o (_64,_64):(_64,_1)'), a
 swizzle, or the fragments of an opcode. --mma and --copy draw tiles by thread and value, --sparse
-the elements and metadata of a sparse matrix. The suffix of the file selects the format: .svg, .html
-(an interactive page), .tex, .txt. Without a file, text is printed."""
+the elements and metadata of a sparse matrix. The suffix of the file selects the format: .svg, .png
+and .pdf (by the package cairosvg), .html (an interactive page), .tex, .txt. Without a file, text is
+printed."""
 
+_CONVERTED = (".png", ".pdf")  # from SVG, by cairosvg
 _OPCODE = re.compile(r"\s*[a-z][a-z0-9]*[.]")
 _REQUIRED = {"atoms": "mma", "permutation": "mma", "a_from": "mma", "threads": "copy",
            "values": "copy", "type": "copy", "tv": "text"}  # fmt: skip
@@ -49,7 +54,9 @@ def add(commands: Any) -> None:
         "draw", help="draw layouts, instructions and tiles as SVG, HTML, LaTeX", description=_ABOUT
     )
     command.add_argument("text", nargs="?", metavar="LAYOUT | OPCODE", help="what to draw")
-    command.add_argument("-o", "--output", metavar="FILE", help=".svg, .html, .tex or .txt")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help=".svg, .png, .pdf, .html, .tex, .txt"
+    )
     command.add_argument("--title", default="", help="title (default: the notation)")
     command.add_argument("--bits", type=int, default=0, help="bits per element; shows banks")
     command.add_argument("--tv", metavar="M,N", help="the layout maps (thread, value) to this tile")
@@ -77,16 +84,21 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--sparse", metavar="TYPE", help="a block of a random 2:4 sparse matrix of this type"
     )
+    command.add_argument("--theme", choices=THEMES, default="light", help="of a picture")
+    command.add_argument("--legend", action="store_true", help="explain a picture's colours")
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw a layout, an instruction, a tiled MMA or a tiled copy."""
     format_ = _output_format(options)
-    output = _render(options, format_)
+    output: str | bytes = _render(options, ".svg" if format_ in _CONVERTED else format_)
+    if format_ in _CONVERTED:
+        output = encoded(str(output), options.output)
     write("-" if options.output is None else options.output, output)
     if options.output not in (None, "-"):
-        console.row("drawn", f"{options.output}, {len(output.encode()) / 1000:.0f} kB")
+        size = len(output.encode() if isinstance(output, str) else output)
+        console.row("drawn", f"{options.output}, {size / 1000:.0f} kB")
     return 0
 
 
@@ -106,27 +118,35 @@ def _output_format(options: argparse.Namespace) -> str:
     if options.output is None:
         return ".txt"
     ending = ".svg" if options.output == "-" else Path(options.output).suffix.lower()
-    if ending not in (".svg", ".html", ".tex", ".txt"):
+    if ending not in (".svg", *_CONVERTED, ".html", ".tex", ".txt"):
         raise TilewrightError(
-            f"{options.output!r} has no known suffix", hint="use .svg, .html, .tex or .txt"
+            f"{options.output!r} has no known suffix",
+            hint="use .svg, .png, .pdf, .html, .tex or .txt",
         )
+    if ending not in (".svg", *_CONVERTED) and (options.legend or options.theme != "light"):
+        raise TilewrightError(f"--legend and --theme require .svg, .png or .pdf, got {ending}")
     return ending
 
 
 def _render(options: argparse.Namespace, format_: str) -> str:
     if options.tv is not None:
-        return _tv(Layout.parse(options.text), _numbers(options.tv), options.title, format_)
+        return _tv(options, format_)
     item = _object(options)
     kwargs = {"bits": options.bits} if options.text and not _OPCODE.match(options.text) else {}
     if format_ == ".svg":
-        return draw(item, options.title, **kwargs)
+        how = {"theme": options.theme, "legend": options.legend, **kwargs}
+        return draw(item, options.title, **how)
     if format_ == ".html":
         return page(item, options.title, **kwargs)
     if format_ == ".tex":
         return latex(item)
     if isinstance(item, SparseBlock):
         return _words(item)
-    return _text(item) if not kwargs else layout_text(item)
+    return _text(options, item) if not kwargs else layout_text(item, colour=_colour(options))
+
+
+def _colour(options: argparse.Namespace) -> bool:
+    return options.output in (None, "-") and terminal_has_colour()
 
 
 def _words(block: SparseBlock) -> str:
@@ -143,18 +163,24 @@ def _sparse(type_: str) -> SparseBlock:
     return SparseBlock(type_, np.random.default_rng(0).choice(ordered, (BLOCK_ROWS, BLOCK_CHUNKS)))
 
 
-def _text(item: Any) -> str:
+def _text(options: argparse.Namespace, item: Any) -> str:
     if isinstance(item, Fragment):
-        return tv_text(item.layout, (item.rows, item.columns))
+        return tv_text(item.layout, (item.rows, item.columns), colour=_colour(options))
     return f"{MmaAtom(item) if isinstance(item, MmaInstruction) else item}\n"
 
 
-def _tv(layout: Any, tile: Any, title: str, format_: str) -> str:
+def _tv(options: argparse.Namespace, format_: str) -> str:
+    layout, tile = Layout.parse(options.text), _numbers(options.tv)
     if format_ == ".svg":
-        return draw_tv(layout, tile, title)
+        fragment = tv_fragment(layout, tile)
+        svg = draw_tv(layout, tile, options.title)
+        svg = with_legend(svg, *legend_of(fragment)) if options.legend else svg
+        return themed(svg, options.theme)
     if format_ == ".html":
-        return page(tv_fragment(layout, tile), title)
-    return latex(tv_fragment(layout, tile)) if format_ == ".tex" else tv_text(layout, tile)
+        return page(tv_fragment(layout, tile), options.title)
+    if format_ == ".tex":
+        return latex(tv_fragment(layout, tile))
+    return tv_text(layout, tile, colour=_colour(options))
 
 
 # --- objects -------------------------------------------------------------------------------------

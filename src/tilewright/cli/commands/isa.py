@@ -12,6 +12,7 @@ from ...ptx.isa import ROWS, Form, Row, form
 from ...ptx.isa.row import ListedRow
 from ...view import draw_fragment, draw_instruction
 from ...view.instruction_text import PUBLISHED
+from ...view.output.picture_output import encoded
 from .. import console
 from ..form_search import (
     FormFilter,
@@ -54,7 +55,9 @@ def add(commands: Any) -> None:
     command.add_argument("--kind", default="", help="only forms of this kind: f8f6f4, mxf4nvf4, …")
     command.add_argument("--count", action="store_true", help="print numbers of forms")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument("--draw", metavar="FILE", help="draw the fragments of the opcode as SVG")
+    command.add_argument(
+        "--draw", metavar="FILE", help="draw the opcode's fragments: .svg, .png, .pdf"
+    )
     command.add_argument("--operand", choices=OPERANDS, help="draw only this operand")
     command.set_defaults(run=run)
 
@@ -111,9 +114,13 @@ def _explain(found: Form, options: argparse.Namespace) -> int:
 
 
 def _draw(found: Form, options: argparse.Namespace) -> int:
-    write(options.draw, picture := _picture(found, options.operand))
+    picture: str | bytes = _picture(found, options.operand)
+    if options.draw.endswith((".png", ".pdf")):
+        picture = encoded(str(picture), options.draw)
+    write(options.draw, picture)
     if options.draw != "-":
-        console.row("drawn", f"{options.draw}, {len(picture.encode()) / 1000:.0f} kB")
+        size = len(picture.encode() if isinstance(picture, str) else picture)
+        console.row("drawn", f"{options.draw}, {size / 1000:.0f} kB")
     return 0
 
 

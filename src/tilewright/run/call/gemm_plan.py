@@ -22,6 +22,7 @@ from ... import gemm, sass
 from ...builder import Traced
 from ...errors import DeviceError, DtypeError, ProblemError, TargetError
 from ...gemm.epilogue.tracing import Epilogue
+from ...notebook_display import facts_html
 from ..arrays import array_view
 from ..devices import serialized_kernel
 from ..devices.array_placement import device_for_arrays
@@ -37,7 +38,7 @@ from .fast_path import FastCall
 from .matmul import slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
 from .operands.output_overlap import common_device
-from .plan_report import explain
+from .plan_report import explain, explained
 from .prepared_call import PreparedCall, prepare_call
 from .request import (
     MatmulArguments,
@@ -208,6 +209,9 @@ class Plan:
             on = prepared.device.name
             raise DeviceError(f"the arrays must be on the CPU, got arrays on {on}", hint="plan.run")
         return StagedCall(prepared, views, scales)
+
+    def _repr_html_(self) -> str:
+        return facts_html("plan of a product", explained(self), PTX=self.ptx)
 
     def explain(self) -> str:
         """What the kernel is, what bounds its time, and why this configuration was chosen."""

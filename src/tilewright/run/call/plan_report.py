@@ -43,13 +43,13 @@ class PlanFacts(Protocol):
 
 def explain(plan: PlanFacts) -> str:
     """The report as text."""
+    return "\n".join(f"{name:<11}{text}" for name, text in explained(plan))
+
+
+def explained(plan: PlanFacts) -> Lines:
+    """The report as lines, each a name (empty: that of the line before) and a text."""
     sections = (_problem, _epilogue, _kernel, _waves, _roofline, _reason)
-    width = 11
-    lines = []
-    for section in sections:
-        for name, text in section(plan):
-            lines.append(f"{name:<{width}}{text}")
-    return "\n".join(lines)
+    return [line for section in sections for line in section(plan)]
 
 
 Lines = list[tuple[str, str]]

@@ -1,0 +1,1 @@
+"""What becomes of a picture: its legend, themes and files."""
