@@ -68,7 +68,7 @@ def test_a_theme_changes_colours_only() -> None:
 def test_legends(given: Any, how: dict[str, Any], says: str) -> None:
     plain, drawn = view.draw(given, **how), view.draw(given, legend=True, **how)
     assert says in drawn and says not in plain
-    heights = [float(re.search(r'height="([\d.]+)"', svg)[1]) for svg in (plain, drawn)]  # type: ignore[index]
+    heights = [float(re.findall(r'height="([\d.]+)"', svg)[0]) for svg in (plain, drawn)]
     last = max(float(y) for y in re.findall(r'<text x="30" y="([\d.]+)"', drawn))
     assert heights[0] < last < heights[1]
 

@@ -21,9 +21,9 @@ def legend_of(given: Any, bits: int = 0) -> tuple[str, list[Swatch]]:
     if isinstance(given, EpilogueGraph):
         return "colours: the kind of value", [(c, kind) for kind, c in COLORS.items()]
     if isinstance(given, (SparseBlock, Sparse24)):
-        names = (f"selector {i // 2}, {'odd' if i % 2 else 'even'} chunks" for i in range(4))
-        return "colours of stored elements: the instruction that reads them", list(
-            zip(EIGHT[:4], names, strict=True)
+        names = (f"instruction {i // 2}, {'odd' if i % 2 else 'even'} chunks" for i in range(8))
+        return "colours of stored elements: the instruction of the block that reads them", list(
+            zip(EIGHT, names, strict=True)
         )
     if isinstance(given, _LAYOUTS):
         return _layout_legend(bits)
