@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the environment that the Makefile runs in:  scripts/env.sh DIRECTORY core|test
+# Makes the environment that the Makefile runs in:  scripts/env.sh DIRECTORY core|test|torch
 #
 #   core   tilewright (editable) and what it needs
 #   test   the same with the extra `dev`, and ptxas and nvdisasm from NVIDIA's wheel
+#   torch  the same and PyTorch for CPUs (TORCH=… is another requirement)
 #
 # It uses uv where that is installed; else python3 with its own pip (Debian's python3 without
 # ensurepip too: the environment is then filled from outside); else venv's ensurepip.
@@ -11,9 +12,11 @@
 # this script did not make (no DIRECTORY.lock beside it) is never touched.
 set -euo pipefail
 
-env=${1:?usage: env.sh DIRECTORY core|test}
-set=${2:?usage: env.sh DIRECTORY core|test}
+env=${1:?usage: env.sh DIRECTORY core|test|torch}
+set=${2:?usage: env.sh DIRECTORY core|test|torch}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+torch=${TORCH:-torch==2.13.0+cpu}
+torch_wheels=https://download.pytorch.org/whl/cpu # of wheels for CPUs alone
 tools="nvidia-cuda-nvcc>=13,<14" # ptxas; installed alone, its companions are for compiling CUDA C++
 
 say() { printf 'env: %s\n' "$*" >&2; }
@@ -21,8 +24,8 @@ die() { say "$*"; exit 1; }
 
 case $set in
   core) wanted=$root ;;
-  test) wanted="$root[dev]" ;;
-  *) die "unknown set '$set': core or test" ;;
+  test | torch) wanted="$root[dev]" ;;
+  *) die "unknown set '$set': core, test or torch" ;;
 esac
 
 recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -45,7 +48,7 @@ sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (22, 3))' 2>/dev/null
 }
 
 hash_of() { # what the environment follows from
-  { cat "$root/pyproject.toml" "$root/scripts/env.sh"; echo "$root $1 $way"; "$1" -VV; } |
+  { cat "$root/pyproject.toml" "$root/scripts/env.sh"; echo "$root $1 $way $torch"; "$1" -VV; } |
     "$1" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -97,10 +100,15 @@ if command -v flock >/dev/null; then # two makes at once: the second waits and f
   flock 9
 fi
 
-if ready "$set" || ready test; then exit 0; fi # `test` holds all of `core`
+if ready "$set" || ready torch || { [ "$set" = core ] && ready test; }; then
+  exit 0 # `torch` holds all of `test`, which holds all of `core`
+fi
 ready core || create
 say "installing tilewright ($set)"
 install --editable "$wanted"
-if [ "$set" = test ]; then install --no-deps "$tools"; fi
+if [ "$set" != core ]; then install --no-deps "$tools"; fi
+if [ "$set" = torch ]; then
+  install "$torch" || install --extra-index-url "$torch_wheels" "$torch"
+fi
 echo "$wanted_hash" >"$env/.stamp.part"
 mv "$env/.stamp.part" "$env/.stamp-$set"

@@ -10,13 +10,15 @@ import torch
 from .registration import LIBRARY, call
 
 
-def autocast(name: str) -> None:
-    """Let an operator cast tensors of f16, bf16 and f32 to autocast's type, where that is on."""
+def autocast(name: str, count: int | None = None) -> None:
+    """Let an operator cast tensors of f16, bf16 and f32 to autocast's type, where that is on; all
+    of its tensors, or the first ``count``.
+    """
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        LIBRARY.impl(name, _kernel(name, device, key), key)
+        LIBRARY.impl(name, _kernel(name, device, key, count), key)
 
 
-def _kernel(name: str, device: str, key: str) -> Callable[..., Any]:
+def _kernel(name: str, device: str, key: str, count: int | None) -> Callable[..., Any]:
     """The operator of cast tensors, below autocast."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     low = (torch.float16, torch.bfloat16, torch.float32)
@@ -28,6 +30,6 @@ def _kernel(name: str, device: str, key: str) -> Callable[..., Any]:
 
     def kernel(*arrays: Any, **options: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return call(name, *map(cast, arrays), **options)
+            return call(name, *map(cast, arrays[:count]), *arrays[len(arrays[:count]) :], **options)
 
     return kernel

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import ProblemError
 from . import quantized_operators as quantized_operators
+from .autocast import autocast
 from .operator_gradients import column_sums
 from .registration import autograd_function, call, define, wanted
 from .vmap_rules import vmap_each
@@ -134,7 +135,7 @@ def _backward(ctx: Any, dy: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
             left = _transposed(dy, BACKWARD, None, options)
         dw = _product(left, _transposed(rows, FORWARD, one, options), options, out_dtype=w.dtype)
     if wants[2] and bias is not None:
-        dbias = column_sums(dy, options).to(bias.dtype)
+        dbias = column_sums(dy).to(bias.dtype)
     return dx, dw, dbias, None, None
 
 
@@ -153,3 +154,4 @@ define(
     _fake,
 )
 autograd_function("fp8_linear", _save, _backward, vmap_each("fp8_linear"))
+autocast("fp8_linear", 1)  # w is quantized from its own type

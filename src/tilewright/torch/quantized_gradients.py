@@ -57,7 +57,7 @@ def weights_backward(name: str) -> Backward:
                 device=options["device"],
             )  # fmt: skip
         elif wants[-1]:
-            dbias = column_sums(dp, options)
+            dbias = column_sums(dp)
         dx = None
         if wants[0]:
             identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)

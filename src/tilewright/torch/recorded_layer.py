@@ -47,7 +47,7 @@ def recorded_call(arrays: Sequence[Any], options: Mapping[str, Any]) -> Recorded
     if fused:
         save = layer.SAVED[: 1 if arrays[3] is None else 2]
         options = {**options, "save": save}
-    absent = tuple(i for i, t in enumerate(arrays) if t is None)
+    present = [t is not None for t in arrays]
     enabled, levels = torch.is_grad_enabled, torch.autograd.forward_ad
     apply = _RecordedLayer.apply
 
@@ -55,10 +55,8 @@ def recorded_call(arrays: Sequence[Any], options: Mapping[str, Any]) -> Recorded
         if out is not None or not enabled() or levels._current_level >= 0:
             return None
         passed = x, w, bias, gate, residual
-        for i in absent:
-            if passed[i] is not None:
-                return None
-        if not fits(*(t for t in passed if t is not None)):
+        tensors = [t for t in passed if t is not None]
+        if [t is not None for t in passed] != present or not fits(*tensors):
             return None
         result = apply(*passed, options)
         return result[0] if fused else result
