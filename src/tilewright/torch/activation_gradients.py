@@ -1,15 +1,14 @@
 """The gradient of a layer's epilogue: of activation, gate and bias, in one kernel.
 
-The kernel is a product with K = 0, whose epilogue does the work: it reads the gradient of the
-layer's output and the saved values, and stores the gradients of both accumulators and the column
-sums that are the bias's.
+The kernel is a product with the least K, whose epilogue does the work: it reads the gradient of the
+layer's output and the saved values, not the accumulator, and stores the gradients of both
+accumulators and the column sums that are the bias's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from ..run.call.matmul import matmul
 from .registration import autograd_function, call, define
 from .vmap_rules import vmap_activation
 
+_LEAST_K = 16  # of a product whose elements do not matter; rows of A are aligned to 16 bytes
 _Derivative = Callable[[Any, Any], Any]
 BACKWARD: dict[str, _Derivative] = {
     "relu": functions.drelu,
@@ -123,6 +123,15 @@ def _epilogue(activation: str | None, gated: bool, bias: bool) -> Callable[..., 
     return with_gate if gated else plain
 
 
+def epilogue_alone(epilogue: Any, like: Tensor, device: str | None, **operands: Any) -> Any:
+    """The outputs of an epilogue that does not read its accumulator, for matrices of the shape and
+    type of ``like``: a kernel for elementwise functions and reductions.
+    """
+    rows, columns = like.shape
+    a, b = like.new_empty((rows, _LEAST_K)), like.new_empty((_LEAST_K, columns))
+    return matmul(a, b, epilogue=epilogue, device=device, **operands)
+
+
 def _kernel(
     dy: Tensor, preactivation: Tensor, gate: Tensor | None = None, *, activation: str | None = None,
     bias: bool = False, out_dtype: torch.dtype | None = None, device: str | None = None,
@@ -130,17 +139,12 @@ def _kernel(
     out_dtype = out_dtype or preactivation.dtype
     if preactivation.dtype is torch.float64 or not preactivation.numel():
         return _reference(dy, preactivation, gate, activation, bias, out_dtype)
-    n, none = preactivation.shape[-1], preactivation.new_empty(0, dtype=out_dtype)
-    rows = prod(preactivation.shape[:-1])
-    arrays = {"dy": dy.reshape(rows, n), "x": preactivation.reshape(rows, n)}
+    columns, none = preactivation.shape[-1], preactivation.new_empty(0, dtype=out_dtype)
+    arrays = {"dy": dy.reshape(-1, columns), "x": preactivation.reshape(-1, columns)}
     if gate is not None:
-        arrays["gate"] = gate.reshape(rows, n)
-    left, right = none.new_empty((rows, 0)), none.new_empty((0, n))
-    with torch.no_grad():
-        values = matmul(
-            left, right, epilogue=_epilogue(activation, gate is not None, bias),
-            out_dtype=out_dtype, device=device, **arrays,
-        )  # fmt: skip
+        arrays["gate"] = gate.reshape(-1, columns)
+    epilogue = _epilogue(activation, gate is not None, bias)
+    values = epilogue_alone(epilogue, arrays["x"], device, out_dtype=out_dtype, **arrays)
     sums = values.get("dbias", none.new_empty(0, dtype=torch.float32))
     dgate = values["dgate"].reshape(gate.shape) if gate is not None else none
     return values["dx"].reshape(preactivation.shape), dgate, sums

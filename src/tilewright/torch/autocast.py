@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from .registration import LIBRARY, call
+from .registration import AUTOCAST, LIBRARY, call
 
 
 def autocast(name: str, count: int | None = None) -> None:
     """Let an operator cast tensors of f16, bf16 and f32 to autocast's type, where that is on; all
     of its tensors, or the first ``count``.
     """
-    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        LIBRARY.impl(name, _kernel(name, device, key, count), key)
+    for device, key in AUTOCAST.items():
+        LIBRARY.impl(name, _kernel(name, device, key, count), key.name)
 
 
-def _kernel(name: str, device: str, key: str, count: int | None) -> Callable[..., Any]:
+def _kernel(name: str, device: str, key: Any, count: int | None) -> Callable[..., Any]:
     """The operator of cast tensors, below autocast."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    keys = torch._C.DispatchKeySet(key)
     low = (torch.float16, torch.bfloat16, torch.float32)
 
     def cast(value: Any) -> Any:

@@ -81,12 +81,11 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     options = {"granularity": "tensor", "fast_accum": False, "device": None} | given
     *lead, depth = x.shape
-    with torch.no_grad():
-        one, two = _scales(scales)
-        left = _quantized(x.reshape(-1, depth), FORWARD, one, options)
-        right = _quantized(w, FORWARD, two, options)
-        fast = options["fast_accum"]
-        y = _product(left, right, options, bias=bias, out_dtype=x.dtype, fast_accum=fast)
+    one, two = _scales(scales)
+    left = _quantized(x.reshape(-1, depth), FORWARD, one, options)
+    right = _quantized(w, FORWARD, two, options)
+    fast = options["fast_accum"]
+    y = _product(left, right, options, bias=bias, out_dtype=x.dtype, fast_accum=fast)
     found = torch.stack([left[2], right[2]]) if left[2] is not None and right[2] is not None else (
         x.new_empty(0, dtype=torch.float32)
     )  # fmt: skip

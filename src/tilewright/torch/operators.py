@@ -32,15 +32,13 @@ _LAYER = (
 
 
 def _matmul(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Any:
-    with torch.no_grad():
-        return product.matmul(a, b, c=c, **options)
+    return product.matmul(a, b, c=c, **options)
 
 
 def _linear(
     x: Tensor, w: Tensor, bias: Any = None, gate: Any = None, residual: Any = None, **options: Any
 ) -> Any:
-    with torch.no_grad():
-        return layer.linear(x, w, bias, gate=gate, residual=residual, **options)
+    return layer.linear(x, w, bias, gate=gate, residual=residual, **options)
 
 
 def _linear_saved(

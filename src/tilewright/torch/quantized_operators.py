@@ -6,7 +6,6 @@ that a kernel reads. Weights get no gradient; x of packed and sparse layers does
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
@@ -17,8 +16,8 @@ from ..gemm.epilogue import functions
 from ..quantization import Packed, Scaled, quantizers, scale_blocks
 from ..run.arrays.dlpack import compact_strides
 from ..run.call import linear as layer
-from ..run.call import matmul as product
 from ..sparsity import Sparse24
+from .activation_gradients import epilogue_alone
 from .quantized_gradients import refuse_gradient, save_weights, weights_backward
 from .registration import TYPES, autograd_function, call, define, result_type
 from .vmap_rules import vmap_each
@@ -35,10 +34,9 @@ def _quantize(
     x: Tensor, dtype: str = "e4m3", block: str = "tensor", *, scale_dtype: str = "f32",
     device: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    with torch.no_grad():
-        made = quantizers.quantize(
-            x.contiguous(), dtype, _block(block), scale_dtype=scale_dtype, device=device
-        )
+    made = quantizers.quantize(
+        x.contiguous(), dtype, _block(block), scale_dtype=scale_dtype, device=device
+    )
     return made.data, made.scales
 
 
@@ -56,14 +54,11 @@ def _fake_quantize(
 def _quantize_with_scale(
     x: Tensor, scale: Tensor, dtype: str = "e4m3", *, device: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """A product with K = 0, whose epilogue computes x / scale and x's largest magnitude."""
-    n = x.shape[-1]
-    rows = prod(x.shape[:-1])
-    with torch.no_grad():
-        made = product.matmul(
-            x.new_empty((rows, 0)), x.new_empty((0, n)), epilogue=_CONVERSIONS[dtype],
-            x=x.reshape(rows, n), inverse=scale.reciprocal().reshape(1), device=device,
-        )  # fmt: skip
+    """The epilogue of a product computes x / scale and x's largest magnitude."""
+    rows = x.reshape(-1, x.shape[-1])
+    made = epilogue_alone(
+        _CONVERSIONS[dtype], rows, device, x=rows, inverse=scale.reciprocal().reshape(1)
+    )
     return made["d"].reshape(x.shape), made["amax"].reshape(())
 
 
@@ -105,8 +100,7 @@ _OPTIONS = "*, str? activation=None, ScalarType? out_dtype=None, str? device=Non
 
 
 def _of_rows(x: Tensor, w: Any, bias: Tensor | None, residual: Any = None, **options: Any) -> Any:
-    with torch.no_grad():
-        return layer.linear(x, w, bias, residual=residual, **options)
+    return layer.linear(x, w, bias, residual=residual, **options)
 
 
 def _scaled_linear(

@@ -6,15 +6,20 @@ much.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ..lazy_imports import deferred
 from ..run.arrays import torch_arrays
 from ..run.call.request import default_result
 
+sharding = deferred(".sharding", __package__)  # DTensor takes a while to import
 LIBRARY = torch.library.Library("tilewright", "DEF")
+AUTOCAST = {"cpu": torch._C.DispatchKey.AutocastCPU, "cuda": torch._C.DispatchKey.AutocastCUDA}
+_AUTOCAST = torch._C.DispatchKeySet(AUTOCAST["cpu"]) | torch._C.DispatchKeySet(AUTOCAST["cuda"])
 FORMATS = torch_arrays.formats(torch)
 TYPES = {name: dtype for dtype, name in FORMATS.items()}
 
@@ -25,8 +30,14 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) ->
     """
     LIBRARY.define(schema)
     name = schema.partition("(")[0]
+
+    def in_memory(*arrays: Any, **options: Any) -> Any:
+        """What the kernel calls computes on memory: it records nothing and casts nothing."""
+        with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return kernel(*arrays, **options)
+
     for key in ("CPU", "CUDA"):
-        LIBRARY.impl(name, kernel, key)
+        LIBRARY.impl(name, in_memory, key)
     torch.library.register_fake(f"tilewright::{name}", fake, lib=LIBRARY)
 
 
@@ -39,7 +50,11 @@ def call(name: str, *arrays: Any, **options: Any) -> Any:
     transformations: an operator's own autograd is no autograd function that they know.
     """
     operator = getattr(torch.ops.tilewright, name).default
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
+        return operator(*arrays, **options)
+    if "torch.distributed.tensor" in sys.modules:
+        sharding.register()
+    if torch._C._are_functorch_transforms_active():
         given = {
             argument.name: options.get(argument.name, argument.default_value)
             for argument in operator._schema.arguments

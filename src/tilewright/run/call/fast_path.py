@@ -110,7 +110,7 @@ def fast_call_for(call: RepeatableCall, form: CallForm) -> FastCall | None:
     if any(array_view.kind_of(x) is not kind for x in arrays.values()):
         return None  # the libraries may use different streams
     views = {name: kind.view(x) for name, x in arrays.items()}
-    if not all(v.address or 0 in v.shape for v in views.values()):
+    if not all(v.address for v in views.values()):
         return None
     first = {id(x): name for name, x in reversed(list(arrays.items()))}
     same_as = {name: first[id(x)] for name, x in arrays.items()}
