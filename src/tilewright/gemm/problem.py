@@ -196,8 +196,8 @@ class Problem:
             return
         excluded = {
             "C": self.with_c, "sparse matrices": self.sparse,
-            "block scales": self.scaling is not None,
             "prepared weights": self.weights is not None,
+            "block scales of several rows": self.scaling is not None and self.scaling.rows > 1,
         }  # fmt: skip
         for what, given in excluded.items():
             if given:

@@ -113,3 +113,16 @@ def product_along_k(
         left.T, right, offsets=ends, along="k", config=config, device=device
     )
     return left, right, found
+
+
+SCALE_BLOCKS = (((1, 128), (128, 128)), ((1, 128), (1, 128)), ((1, 384), (1, 384)))
+
+
+def scaled_product(blocks: tuple[Any, Any], device: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:
+    """A and B as they are quantized in these blocks, D, and the ends of the groups."""
+    rng, ends = np.random.default_rng(5), (3, 3, 73, 74)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((74, 384), (4, 160, 384)))
+    a, b = (tilewright.quantize(m, block=s) for m, s in zip((x, w), blocks, strict=True))
+    offsets = np.array(ends, np.int32)
+    d = tilewright.grouped_matmul(a, b.T, offsets=offsets, device=device)
+    return a.dequantize(), b.dequantize(), d, ends

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
+from functools import cache
+from typing import Any
 
 from ...builder import Pointer, Reg
 from ...mma.metadata_blocks import block_grid
@@ -122,16 +124,9 @@ class GroupedParameters(TmaParameters):
     groups: Reg = parameter("u64", address=GROUP_ADDRESS)
 
 
-@dataclass(frozen=True)
-class GroupedPairParameters(GroupedParameters, PairParameters):
-    """With the array of the groups' sizes, and the second matrix B of a pair."""
-
-
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
-    if problem.groups is not None:
-        base = GroupedPairParameters if problem.pair else GroupedParameters
     if problem.scaling is not None:
         base = ScaledParameters
     if problem.weights is not None:
@@ -139,7 +134,19 @@ def tma_parameters(problem: Problem) -> type[TmaParameters]:
     if problem.sparse:
         base = ScaledSparseParameters if problem.scaling is not None else SparseParameters
         base = SparsePairParameters if problem.pair else base
+    if problem.groups is not None:
+        base = _with_groups(base)
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
+
+
+@cache
+def _with_groups(base: Any) -> type[TmaParameters]:
+    """The parameters ``base``, and those of groups after them."""
+    if base is TmaParameters:
+        return GroupedParameters
+    name, bases = f"Grouped{base.__name__}", (GroupedParameters, base)
+    made: type[TmaParameters] = make_dataclass(name, [], bases=bases, frozen=True)
+    return made
 
 
 def kernel_arguments(

@@ -11,12 +11,14 @@ import tilewright
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
+    SCALE_BLOCKS,
     GroupedCase,
     check,
     groups_of,
     operands,
     product,
     product_along_k,
+    scaled_product,
 )
 from tilewright.errors import DtypeError, EpilogueError, ProblemError
 
@@ -59,6 +61,14 @@ def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
         x, y = (part[begin : begin + size].astype(np.float64) for part in (left, right))
         assert (np.abs(d.astype(np.float64) - x.T @ y) <= 2**-8 * (np.abs(x.T) @ np.abs(y))).all()
         begin += size
+
+
+@pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)
+def test_scaled_matrices(blocks: Any) -> None:
+    a, b, found, ends = scaled_product(blocks, "vm")
+    for g, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        expected = a[begin:end].astype(np.float64) @ b[g].T.astype(np.float64)
+        np.testing.assert_allclose(found[begin:end].astype(np.float64), expected, 2**-7, 0.1)
 
 
 def test_a_gate_is_a_second_stack() -> None:

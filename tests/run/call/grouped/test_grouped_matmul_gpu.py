@@ -11,11 +11,13 @@ import tilewright
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
+    SCALE_BLOCKS,
     UNWRITTEN,
     GroupedCase,
     operands,
     product,
     product_along_k,
+    scaled_product,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
@@ -30,6 +32,12 @@ def test_the_bits_are_a_virtual_machine_s(case: GroupedCase) -> None:
 @pytest.mark.parametrize("case", CASES_ALONG_K, ids=str)
 def test_along_k_the_bits_are_a_virtual_machine_s(case: Any) -> None:
     found, expected = (product_along_k(*case, device)[2] for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)
+def test_scaled_matrices_have_the_bits_of_a_virtual_machine(blocks: Any) -> None:
+    found, expected = (scaled_product(blocks, device)[2] for device in ("cuda", "vm"))
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 

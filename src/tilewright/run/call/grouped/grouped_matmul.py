@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....gemm.epilogue.tracing import epilogue_key
+from ....gemm.kernel_launch import GROUP_ADDRESS
 from ..epilogue_call import launch_with_epilogue
 from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from ..epilogue_request import EpilogueArguments
 from ..fast_path import CallCache, CallForm, D, FastCall
 from ..request import MatmulOptions
+from ..scaled.fast_scaled_call import unpacked
+from ..scaled.scaled_operands import has_quantized, without_scales
 from .row_groups import row_groups
 
 _fast_calls = CallCache()
@@ -25,6 +28,7 @@ def grouped_matmul(
     along: str = "m",
     out: Any = None,
     out_dtype: Any = None,
+    fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
     epilogue: Any = None,
@@ -34,7 +38,9 @@ def grouped_matmul(
     D[g] = A[:, columns of group g] B[rows of group g].
 
     ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
-    weights (groups, N, K) is read where it is. f16 or bf16.
+    weights (groups, N, K) is read where it is. Types are those of ``matmul``, f32 and f64 excluded;
+    ``a`` and ``b`` may be ``Scaled``, ``b`` with scales (groups, 1, N), or both with blocks of 128
+    along K, of ``a`` for each row.
 
     With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
     offsets[g + 1] (groups + 1 elements), or from offsets[g - 1], the first from 0, to offsets[g]
@@ -58,7 +64,7 @@ def grouped_matmul(
 
     Raises ProblemError, DtypeError, DeviceError, ConfigError, EpilogueError.
     """
-    options = out_dtype, "ieee", False, device, config
+    options = out_dtype, "ieee", fast_accum, device, config
     sizes = counts if offsets is None else offsets
     try:
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
@@ -79,10 +85,16 @@ def grouped_matmul(
             f"grouped_matmul() got unexpected arguments {', '.join(operands)}; operands need an "
             "epilogue"
         )
-    passed = EpilogueArguments(epilogue or _accumulator, {}, operands)
-    first = b[0] if isinstance(b, tuple | list) and len(b) == 2 else b
-    groups = row_groups(a, first, offsets, counts, along)
-    call = launch_with_epilogue(a, b, passed, MatmulOptions(*options), out, groups=groups)
+    function, given = epilogue or _accumulator, operands
+    (left, right), scales = (a, b), None
+    if has_quantized(a, b):
+        left, right, function, given, scales = without_scales(a, b, function, operands)
+    first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
+    groups = row_groups(left, first, offsets, counts, along)
+    call = launch_with_epilogue(
+        left, right, EpilogueArguments(function, {}, given), MatmulOptions(*options), out,
+        scales=scales, groups=groups,
+    )  # fmt: skip
     if key is not None and not isinstance(out, Mapping):
         repeat = _fast_call(call, a, b, sizes, out, operands)
         if repeat is not None:
@@ -99,16 +111,20 @@ def _fast_call(
 ) -> FastCall | None:
     """The fast path for calls like this one: ``fast_call(a, b, groups, out, operands)``."""
     statements = ["if operands.keys() != names:", "    return None"]
-    matrices = {"a": a, "b": b, "groups": sizes}
+    matrices = {"a": a, "b": b}
     if call.requested.b2 is not None:
         statements += ["if type(b) not in pair or len(b) != 2:", "    return None", "b, b2 = b"]
         matrices["b"], matrices["b2"] = b
+    scaled = unpacked(matrices, call.requested.request.scales is not None)
+    statements += scaled.statements
+    matrices = scaled.data | {GROUP_ADDRESS: sizes}
     if out is not None:
         matrices[D] = out
     sources = {name: (f"operands[{name!r}]", x) for name, x in operands.items()}
     form = CallForm(
-        f"a, b, groups, {D}, operands",
+        f"a, b, {GROUP_ADDRESS}, {D}, operands",
         tuple(statements),
-        constants={"names": frozenset(operands), "pair": (tuple, list)},
+        constants={"names": frozenset(operands), "pair": (tuple, list)} | scaled.constants,
     )
+    sources |= scaled.operands
     return fast_call_with_epilogue(call, form, matrices, sources)

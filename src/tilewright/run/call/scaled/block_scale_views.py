@@ -44,7 +44,7 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
     depth = -(-k // BLOCK)
     rows, columns = -(-m // scaling.rows), -(-n // scaling.columns)
     views = ScaleViews(array_view.view(scales.a), array_view.view(scales.b))
-    shapes = (*request.batch, rows, depth), (*request.batch, depth, columns)
+    shapes = (*request.a.shape[:-2], rows, depth), (*request.b.shape[:-2], depth, columns)
     for name, view, shape in zip(("a", "b"), views, shapes, strict=True):
         _check(f"the scales of {name}", view, shape, request.a.device)
     a, b = (_signature(view, request.a.device) for view in views)
