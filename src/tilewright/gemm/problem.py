@@ -202,6 +202,9 @@ class Problem:
         for what, given in excluded.items():
             if given:
                 raise ProblemError(f"a grouped product excludes {what}")
+        if self.a in ("f32", "f64", *PACKED_TYPES):
+            hint = "precision='tf32'" if self.a == "f32" else ""
+            raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
         if self.has_k_groups and (self.pair or self.input.bits != 16):
             what = f"{self.a}{' with a pair of matrices B' if self.pair else ''}"
             raise ProblemError(f"groups along K must be of f16 or bf16, no pair, got {what}")

@@ -28,6 +28,7 @@ def grouped_matmul(
     along: str = "m",
     out: Any = None,
     out_dtype: Any = None,
+    precision: str = "ieee",
     fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
@@ -38,8 +39,8 @@ def grouped_matmul(
     D[g] = A[:, columns of group g] B[rows of group g].
 
     ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
-    weights (groups, N, K) is read where it is. Types are those of ``matmul``, f32 and f64 excluded;
-    ``a`` and ``b`` may be ``Scaled``, ``b`` with scales (groups, 1, N), or both with blocks of 128
+    weights (groups, N, K) is read where it is. Types are those of ``matmul``, but f64 and f32 other
+    than with precision="tf32"; ``a`` and ``b`` may be ``Scaled``, ``b`` with scales (groups, 1, N), or both with blocks of 128
     along K, of ``a`` for each row.
 
     With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
@@ -64,7 +65,7 @@ def grouped_matmul(
 
     Raises ProblemError, DtypeError, DeviceError, ConfigError, EpilogueError.
     """
-    options = out_dtype, "ieee", fast_accum, device, config
+    options = out_dtype, precision, fast_accum, device, config
     sizes = counts if offsets is None else offsets
     try:
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
