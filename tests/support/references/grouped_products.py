@@ -115,13 +115,13 @@ def product_along_k(
     return left, right, found
 
 
-SCALE_BLOCKS = (((1, 128), (128, 128)), ((1, 128), (1, 128)), ((1, 384), (1, 384)))
+SCALE_BLOCKS = (((1, 128), (128, 128)), ((1, 128), (1, 128)), ((1, 512), (1, 512)))
 
 
 def scaled_product(blocks: tuple[Any, Any], device: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:
     """A and B as they are quantized in these blocks, D, and the ends of the groups."""
     rng, ends = np.random.default_rng(5), (3, 3, 73, 74)
-    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((74, 384), (4, 160, 384)))
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((74, 512), (4, 160, 512)))
     a, b = (tilewright.quantize(m, block=s) for m, s in zip((x, w), blocks, strict=True))
     offsets = np.array(ends, np.int32)
     d = tilewright.grouped_matmul(a, b.T, offsets=offsets, device=device)

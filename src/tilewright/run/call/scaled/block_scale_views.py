@@ -49,6 +49,8 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
         _check(f"the scales of {name}", view, shape, request.a.device)
     a, b = (_signature(view, request.a.device) for view in views)
     left, right = _scale_layout(a, of_a=True), _scale_layout(b, of_a=False)
+    if request.groups is not None:  # whose tiles of A may begin at any row
+        left = _strided(a, of_a=True)
     scaling = replace(
         scaling, types=(a.dtype, b.dtype), contiguous=(left.contiguous, right.contiguous)
     )
@@ -75,6 +77,11 @@ def _scale_layout(s: ArraySignature, *, of_a: bool) -> _ScaleLayout:
             if contiguous == "mn":
                 along_mn, along_k = along_k, along_mn
             return _ScaleLayout(contiguous, (along_mn, along_k, found.batch_stride))
+    return _strided(s, of_a=of_a)
+
+
+def _strided(s: ArraySignature, *, of_a: bool) -> _ScaleLayout:
+    """The layout of scales that a warp loads."""
     rows, columns = s.strides[-2:]
     sides = (rows, columns) if of_a else (columns, rows)
     return _ScaleLayout("", (*sides, s.strides[0] if len(s.shape) == 3 else 0))
