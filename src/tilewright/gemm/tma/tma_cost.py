@@ -14,7 +14,8 @@ import numpy as np
 
 from ...dtypes import dtype
 from ...target import DeviceSpec
-from ..columns import Column, select
+from ..block_scaling import BLOCK
+from ..columns import Column, power_of_two_divisor, select
 from ..epilogue_costs import epilogue_cost, tma_function_seconds
 from ..problem import SUPPORTED_TYPES, Problem
 from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, relayout_seconds
@@ -31,6 +32,8 @@ CLUSTER_SYNC = 18  # of a k-block, for each doubling of the cluster
 WGMMA = 1.1  # of the cycles at the tensor cores' peak rate
 SHARED_READ = 1.45  # of the cycles at 128 bytes per cycle
 PROMOTION = 0.5  # of the cycles that accumulator promotion takes alone, as wgmma overlaps with it
+SCALE_UNIT = {64: 10, 32: 45, 16: 45, 8: 45}  # of a k-block, for each unit of these columns but one
+SCALE_COLUMN = 1.8  # of a k-block and a warpgroup, for each column that has block scales of its own
 LOAD_LATENCY = 1330
 L2_REQUEST = 1.41  # of a request to the L2; times these where rows straddle multiples of 128 bytes:
 STRADDLE = {128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}  # by the power of two that divides the pitch
@@ -124,7 +127,7 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
         shared_reads=reads,
         l2_bytes=configs.stage_bytes(problem) / L2_BYTES,
         latency=LOAD_LATENCY / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
-        overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas,
+        overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas + _scale_reads(problem, configs),
         k_tile=bk,
         k_bytes=k_bytes,
         epilogue=epilogue[0],
@@ -140,6 +143,20 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
         a=a,
         b=b,
     )
+
+
+def _scale_reads(problem: Problem, configs: TmaColumns) -> Any:
+    """Cycles of a k-block in which math warps read block scales: of units of columns, which surely
+    lie in one block, or of columns. If both sides have single scales, all tiles read alike.
+    """
+    scaling, bn = problem.scaling, configs.tile[1]
+    if scaling is None or scaling.rows == scaling.columns == 1:
+        return 0.0
+    single = select(configs.swap, scaling.rows == 1, scaling.columns == 1)
+    unit = power_of_two_divisor(bn, BLOCK)
+    each = sum(np.where(unit == size, cost, 0) for size, cost in SCALE_UNIT.items())
+    warpgroups = np.where(configs.pingpong, 1, configs.consumers)
+    return np.where(single, SCALE_COLUMN * bn * warpgroups, each * (bn // unit - 1))
 
 
 def _operand_costs(operand: Any) -> _OperandCosts:
