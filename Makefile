@@ -1,7 +1,7 @@
 # make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 20 s of CPU)
 # make test    the tests that need no more than this machine (≤ 10 min on two cores)
 # make test-all  the slow ones too, and test-torch; those that need a GPU run where there is one
-# make test-torch  the tests that need PyTorch, in an environment with its wheel for CPUs
+# make test-torch  the tests that need PyTorch or JAX, in an environment with their wheels for CPUs
 # make lint    ruff and mypy
 # make clean   remove environments and caches
 #
@@ -21,8 +21,8 @@ parts = $(sort $(shell grep -rl --include='test_*.py' -e slow -e SLOW -e parts= 
 # plugins that pytest finds by itself have the assertions of their whole packages rewritten
 test test-all test-torch: export PYTEST_DISABLE_PLUGIN_AUTOLOAD = 1
 
-# those that are skipped without torch, and need no GPU
-torch_tests = $(shell grep -rl --include='test_*.py' 'importorskip("torch")' tests | grep -v _gpu)
+# those that are skipped without torch or jax, and need no GPU
+torch_tests = $(shell grep -rlE --include='test_*.py' 'importorskip\("(torch|jax)"\)' tests | grep -v _gpu)
 
 .PHONY: demo test test-all test-torch lint clean core-env test-env torch-env
 

@@ -3,7 +3,7 @@
 #
 #   core   tilewright (editable) and what it needs
 #   test   the same with the extra `dev`, and ptxas and nvdisasm from NVIDIA's wheel
-#   torch  the same and PyTorch for CPUs (TORCH=… is another requirement)
+#   torch  the same, JAX, and PyTorch for CPUs (TORCH=… is another requirement)
 #
 # It uses uv where that is installed; else python3 with its own pip (Debian's python3 without
 # ensurepip too: the environment is then filled from outside); else venv's ensurepip.
@@ -24,7 +24,8 @@ die() { say "$*"; exit 1; }
 
 case $set in
   core) wanted=$root ;;
-  test | torch) wanted="$root[dev]" ;;
+  test) wanted="$root[dev]" ;;
+  torch) wanted="$root[dev,jax]" ;;
   *) die "unknown set '$set': core, test or torch" ;;
 esac
 

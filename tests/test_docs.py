@@ -39,20 +39,23 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def skip_without_torch(file: Path) -> None:
-    if "import torch" in file.read_text(encoding="utf-8"):
+def skip_without_libraries(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    if "import torch" in text:
         pytest.importorskip("torch")
+    if "import jax" in text:
+        pytest.importorskip("jax")
 
 
 @pytest.mark.parametrize("file", DOCS, ids=name_of)
 def test_what_is_shown_happens(file: Path) -> None:
-    skip_without_torch(file)
+    skip_without_libraries(file)
     in_a_process_of_its_own(pages.__file__, file)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=name_of)
 def test_an_example_runs(file: Path) -> None:
-    skip_without_torch(file)
+    skip_without_libraries(file)
     in_a_process_of_its_own(file, "vm")
 
 

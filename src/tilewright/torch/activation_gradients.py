@@ -16,26 +16,14 @@ from torch import Tensor
 
 from ..errors import EpilogueError
 from ..gemm.epilogue import functions
+from ..gemm.epilogue.functions.activation_table import ACTIVATIONS, DERIVATIVES
 from ..run.arrays import array_view
-from ..run.call.linear import ACTIVATIONS
 from ..run.call.matmul import matmul
 from .registration import autograd_function, call, define
 from .vmap_rules import vmap_activation
 
 _LEAST_K = 16  # of a product whose elements do not matter; rows of A are aligned to 16 bytes
 _Derivative = Callable[[Any, Any], Any]
-BACKWARD: dict[str, _Derivative] = {
-    "relu": functions.drelu,
-    "relu6": functions.drelu6,
-    "leaky_relu": functions.dleaky_relu,
-    "gelu": functions.dgelu,
-    "gelu_tanh": lambda dy, x: functions.dgelu(dy, x, approximate="tanh"),
-    "silu": functions.dsilu,
-    "sigmoid": functions.dsigmoid,
-    "tanh": functions.dtanh,
-    "softplus": functions.dsoftplus,
-    "hardswish": functions.dhardswish,
-}
 
 
 def _dsilu(dy: Tensor, x: Tensor, s: Tensor) -> Tensor:
@@ -95,10 +83,10 @@ def activation_backward(
 
 def derivative_of(activation: str) -> Callable[[Any, Any], Any]:
     """The backward function of an activation. Raises EpilogueError for an unknown one."""
-    if activation not in BACKWARD:
-        allowed = ", ".join(BACKWARD)
+    if activation not in DERIVATIVES:
+        allowed = ", ".join(DERIVATIVES)
         raise EpilogueError(f"activation must be one of {allowed}, got {activation!r}")
-    return BACKWARD[activation]
+    return DERIVATIVES[activation]
 
 
 @cache

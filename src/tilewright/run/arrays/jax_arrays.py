@@ -37,8 +37,7 @@ def kind(jax: ModuleType) -> ArrayKind:
         if isinstance(array, jax.core.Tracer):
             raise ProblemError(
                 f"expected a JAX array with values, got a {type(array).__name__}",
-                hint="call tilewright outside of jax.jit, jax.grad and jax.vmap, or in a"
-                " jax.pure_callback",
+                hint="call tilewright.jax.matmul or linear under jax.jit, jax.grad and jax.vmap",
             )
         if array.is_deleted():
             raise ProblemError("the JAX array must exist, got a deleted or donated array")

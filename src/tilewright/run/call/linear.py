@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...errors import EpilogueError, ProblemError
-from ...gemm.epilogue import functions
+from ...gemm.epilogue.functions.activation_table import ACTIVATIONS as ACTIVATIONS
 from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
 from ...gemm.epilogue.user_function.function_key import function_key
 from ...lazy_imports import calling
@@ -21,18 +21,6 @@ from .request import MatmulOptions
 from .scaled.fast_scaled_call import is_gathered, unpacked
 from .scaled.scaled_operands import has_quantized, without_scales
 
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "relu": functions.relu,
-    "relu6": functions.relu6,
-    "leaky_relu": functions.leaky_relu,
-    "gelu": functions.gelu,
-    "gelu_tanh": lambda x: functions.gelu(x, approximate="tanh"),
-    "silu": functions.silu,
-    "sigmoid": functions.sigmoid,
-    "tanh": functions.tanh,
-    "softplus": functions.softplus,
-    "hardswish": functions.hardswish,
-}
 SAVED = ("preactivation", "gate")
 
 
@@ -119,8 +107,7 @@ class _Layer(NamedTuple):
     ) -> tuple[LaunchedEpilogue, tuple[int, ...]]:
         """The call, of matrices in the same memory, and the shape of the layer's output."""
         x, w, bias, gate, residual, out = self
-        function = _activation(activation)
-        save = check_saved(save, gate is not None)
+        epilogue = layer_epilogue(activation, gate is not None, save)
         *lead, depth = _shape("x", x, 1)
         columns, _ = _shape("w", w, 2, 2)
         _expect("w", w, (columns, depth))
@@ -137,8 +124,6 @@ class _Layer(NamedTuple):
             _check_gate(w, gate)
             _expect("gate", gate, (columns, depth))
             b = (gate.T, b)
-        key = _activation_key(activation)
-        epilogue = _epilogue(function, gate is not None, save, key)
         flat = None if out is None else _flat_out(out, tuple(lead), columns)
         a, scales = x.reshape(rows, depth), None
         if has_quantized(a, b):
@@ -216,10 +201,12 @@ def _activation_key(activation: Any) -> Any:
     return (activation,) if named else function_key(activation)
 
 
-def _epilogue(
-    activation: Callable[[Any], Any] | None, gated: bool, save: tuple[str, ...], key: Any
-) -> Epilogue:
-    """The layer's epilogue; ``key``: the activation's."""
+def layer_epilogue(activation: Any, gated: bool, save: Any) -> Epilogue:
+    """The epilogue of a layer, with operands ``bias`` and ``residual``; two accumulators if it is
+    ``gated``, the gate's first. Raises EpilogueError for an unknown activation or value to save.
+    """
+    key, save = _activation_key(activation), check_saved(save, gated)
+    activation = _activation(activation)
 
     def finish(values: dict[str, Any], y: Any, residual: Any) -> Any:
         y = y if residual is None else y + residual

@@ -12,8 +12,8 @@ from ....builder import Builder, Reg
 from ....errors import KernelError
 from .. import functions
 from ..emission import element_values
-from ..graph import COMPUTE_TYPES, LOAD, EpilogueOutput, GraphBuilder
-from ..tracing import TracedValue
+from ..graph import COMPUTE_TYPES
+from .traced_function import traced_function
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -29,32 +29,21 @@ def call(
 
     Raises KernelError for a register of a type that functions for epilogues do not take.
     """
-    graph = GraphBuilder()
+    types = [_type(x) if isinstance(x, Reg) else None for x in values]
+    graph, several = traced_function(function, values, types, options)
     registers = {str(i): x for i, x in enumerate(values) if isinstance(x, Reg)}
-    traced = [_traced(graph, str(i), x) for i, x in enumerate(values)]
-    result = function(*traced, **options)
-    results = result if isinstance(result, tuple) else (result,)
-    for x in results:
-        if not isinstance(x, TracedValue):
-            raise KernelError(
-                f"{function!r:.60} must return values of its registers, got {x!r:.60}"
-            )
-    outputs = tuple(EpilogueOutput(str(i), x.index, x.dtype) for i, x in enumerate(results))
-    emitted = element_values(k, graph.graph(outputs), (), registers, {})
+    emitted = element_values(k, graph, (), registers, {})
     made = tuple(
         x if isinstance(x, Reg) else k.const(o.type, x)
-        for x, o in zip(emitted, outputs, strict=True)
+        for x, o in zip(emitted, graph.outputs, strict=True)
     )
-    return made if isinstance(result, tuple) else made[0]
+    return made if several else made[0]
 
 
-def _traced(graph: GraphBuilder, name: str, x: Any) -> Any:
-    if not isinstance(x, Reg):
-        return x
-    type_ = x.dtype.name
-    if type_ not in COMPUTE_TYPES:
+def _type(x: Reg) -> str:
+    if x.dtype.name not in COMPUTE_TYPES:
         raise KernelError(
-            f"registers must be {', '.join(COMPUTE_TYPES)}, got {type_}",
+            f"registers must be {', '.join(COMPUTE_TYPES)}, got {x.dtype.name}",
             hint="x.to('f32') converts it",
         )
-    return TracedValue(graph, graph.add(LOAD, type_, (), (name, type_, "bmn")))
+    return x.dtype.name
