@@ -7,7 +7,8 @@ A row is TYPE:MxNxK of W (M×K, sparse) times X (K×N, column-major); e4m3 accum
 the Markdown table has median times of CUDA-graph replays, interleaved on a busy GPU, with random
 inputs that rotate past the L2; the ratios to cuSPARSELt, whose algorithm its search has chosen, and
 to our dense product; and the largest |error| / (|W| |X|) against f64 in 64 rows. D is bf16 of
-8-bit types. With ``--configs`` each configuration is a line, all in one measurement. Needs an
+8-bit types. Up to 64 columns a line has a copy of half of W's bytes, which moves as many as the
+product must read. With ``--configs`` each configuration is a line, all in one measurement. Needs an
 NVIDIA GPU of sm_90a and PyTorch with cuSPARSELt.
 """
 
@@ -33,6 +34,7 @@ ROWS = (
     "e4m3:4096x4096x4096", "e4m3:8192x8192x8192", "s8:4096x4096x4096", "s8:8192x8192x8192",
     "f16:14336x4096x4096", "f16:4096x512x4096", "f16:14336x16x4096",
 )  # fmt: skip
+FEW = 64  # columns of X, up to which a product is compared with a copy of W's bytes
 Work = Callable[[int], object]
 
 
@@ -75,6 +77,7 @@ class SparseCase:
         self.xs = [random_elements(type_, n, k).t() for _ in range(count)]
         self.ds = [torch.empty((m, n), dtype=self.result, device="cuda") for _ in range(count)]
         self.compressed: list[torch.Tensor] = []
+        self.copied: list[torch.Tensor] = []
 
     def ours(self, i: int, config: str | None = None) -> Any:
         i %= len(self.ws)
@@ -101,6 +104,14 @@ class SparseCase:
     def peer(self, i: int) -> Any:
         i %= len(self.ws)
         return torch._cslt_sparse_mm(self.compressed[i], self.xs[i], **self.options)
+
+    def copy(self, i: int) -> Any:
+        """A copy that reads and writes as many bytes as the sparse matrix has."""
+        if not self.copied:
+            size = self.w.nbytes // 32 * 32
+            self.copied = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in self.ws]
+        source, target = self.copied[i % len(self.ws)].chunk(2)
+        return target.copy_(source)
 
     def error(self, work: Work) -> float:
         """The largest |error| / (|W| |X|) in some rows."""
@@ -161,6 +172,8 @@ def lines(row: str, configs: list[str | None]) -> list[str]:
         works[str(config)] = lambda i, config=config: case.ours(i, config)
     case.prepare_peer()
     works |= {"cuSPARSELt": case.peer, "dense": case.dense}
+    if case.ds[0].shape[1] <= FEW:
+        works["copy"] = case.copy
     for name, work in list(works.items()):
         try:
             work(0)
@@ -180,7 +193,8 @@ def lines(row: str, configs: list[str | None]) -> list[str]:
             pairs = zip(times[name], times.get(peer, []), strict=False)
             ratio = Ratio.of([t / o for o, t in pairs]) if peer in times else None
             cells.append(f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "")
-        failed.append(f"| {' | '.join(cells)} | {case.error(work):.1e} |")
+        error = "" if name == "copy" else f"{case.error(work):.1e}"
+        failed.append(f"| {' | '.join(cells)} | {error} |")
     return failed
 
 

@@ -119,6 +119,11 @@ def test_a_plan() -> None:
         and "n16k32" in p.explain().replace("n8k", "n16k")
     )
     assert np.allclose(p.run(x, w.T), product, atol=0.02)
+    text = p.explain()
+    assert f"{w.kept:.1%} of the magnitude kept" in text and "of the read port" in text
+    assert 0.7 < w.T.kept < 0.8 and compress_24(w.decompress()).kept == 1
+    relu_plan = plan(x, w.T, epilogue=relu, device="vm")
+    assert "magnitude" in relu_plan.explain() and "magnitude" not in plan(8, 8, 8).explain()
 
 
 def test_no_elements() -> None:

@@ -10,7 +10,15 @@ import numpy as np
 from ..dtypes import dtype
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
 from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
-from ..quantization.array_access import Array, ArrayInfo, codes, info, new_array, sizes
+from ..quantization.array_access import (
+    Array,
+    ArrayInfo,
+    codes,
+    info,
+    new_array,
+    numbers,
+    sizes,
+)
 from ..quantization.scaled import Scaled
 from . import compression_kernel
 from .sparse24 import METADATA_TYPE, TYPES, Sparse24
@@ -30,6 +38,7 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     is. ``prune="magnitude"`` keeps the two of largest magnitude, the first ones of equal
     magnitudes. ``prune=mask``, Boolean of ``w``'s shape, keeps the elements where it is True. A
     chunk with fewer elements also stores its first zeros; a zero that is not stored loses its sign.
+    ``kept`` of the result is the share of the magnitude that is left, of an array on the CPU.
 
     An array on a GPU is compressed there by a kernel, which takes contiguous rows of a multiple of
     16 bytes and no mask; an array on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``,
@@ -69,9 +78,17 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
         values = np.where(np.take_along_axis(_bit_matrix(bits, size), positions, -1), values, 0)
     stored = values.reshape(*dense.shape[:-1], dense.shape[-1] // 2).astype(dense.dtype)
     words = pack_metadata(type_, metadata[bits])
-    return Sparse24(
-        new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE), type_
+    arrays = new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE)
+    kept = 1.0 if prune is None else share_of_magnitude(arrays[0], w)
+    return Sparse24(*arrays, type_, kept=kept)
+
+
+def share_of_magnitude(values: Any, w: Any) -> float:
+    """The sum of the magnitudes of ``values``, as a share of that of ``w``: 1 if both are 0."""
+    kept, whole = (
+        float(np.abs(numbers("w", array).astype(np.float64)).sum()) for array in (values, w)
     )
+    return kept / whole if whole else 1.0
 
 
 def _compress_scaled(w: Scaled, prune: Any, device: Any) -> Scaled:

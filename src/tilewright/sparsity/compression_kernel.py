@@ -19,13 +19,12 @@ from ..lazy_imports import provided
 from ..mma.metadata_blocks import (
     BLOCK_ROWS,
     BLOCK_WORDS,
-    FILLER,
     block_grid,
     block_k,
     chunk_size,
     chunk_table,
 )
-from ..mma.sparse_metadata import SECOND
+from ..mma.sparse_metadata import FIRST, SECOND
 from ..quantization.array_access import ArrayInfo
 from .sparse24 import METADATA_TYPE, Sparse24
 
@@ -127,31 +126,34 @@ def _compress(
         first = column + ((thread & 2) >> 1) * (2 * quarter)
         row = row + (thread & 1) * 8
         places = [(row, first + half * quarter) for half in range(2)]
-    halves = [_unit(k, form, w, values, excess, matrix, rows, columns, at) for at in places]
-    metadata[(block * BLOCK_WORDS + thread).to("u64")] = (halves[0] | halves[1] << 16).view("s32")
-
-
-def _unit(
-    k: Builder, form: CompressionForm, w: Pointer, values: Pointer, excess: Pointer, matrix: Reg,
-    rows: Reg, columns: Reg, at: tuple[Any, Any],
-) -> Any:  # fmt: skip
-    """Compress 4 chunks from (row, column) on; returns their 16 bits of metadata."""
-    row, first = at
-    bits = k.var("u32", FILLER * 0x1111)
-    line = (matrix * rows + row).to("u64") * columns.to("u64")
-    elements = form.chunks_per_load * form.chunk
-    for i in range(4 // form.chunks_per_load):
-        column = first + i * elements
-        shift = 4 * form.chunks_per_load * i
-        with k.if_((row < rows) & (column < columns)):
-            offset = line + column.to("u64")
-            words = [word.view("u32") for word in (w + offset).aligned(LOAD).cast("b32").load(4)]
-            found, stored = _chunks(k, form, words, excess, offset)
-            clear = ~(((1 << 4 * form.chunks_per_load) - 1) << shift) & 0xFFFFFFFF
-            bits.set(bits & clear | found << shift)
+    loads = [load for at in places for load in _loads(k, form, w, matrix, rows, columns, at)]
+    bits = k.const("u32", 0)  # every load is issued before the first is used
+    for i, (words, offset, inside) in enumerate(loads):
+        found, stored = _chunks(k, form, words, excess, offset)
+        bits = bits | found << 4 * form.chunks_per_load * i
+        with k.when(inside):
             target = (values + (offset >> 1)).aligned(8).cast("b32")
             target.store([word.view("b32") for word in stored])
-    return bits
+    metadata[(block * BLOCK_WORDS + thread).to("u64")] = bits.view("s32")
+
+
+def _loads(
+    k: Builder, form: CompressionForm, w: Pointer, matrix: Reg, rows: Reg, columns: Reg,
+    at: tuple[Any, Any],
+) -> list[tuple[list[Any], Any, Any]]:  # fmt: skip
+    """Load 4 chunks from (row, column) on, zeros outside the matrix: for each 16 bytes their words,
+    the number of the first element, and whether they are inside. The metadata of zeros is FILLER.
+    """
+    row, first = at
+    line, found = (matrix * rows + row).to("u64") * columns.to("u64"), []
+    for i in range(4 // form.chunks_per_load):
+        column = first + i * form.chunks_per_load * form.chunk
+        inside, offset = (row < rows) & (column < columns), line + column.to("u64")
+        words = [k.var("b32", 0) for _ in range(LOAD // 4)]
+        with k.when(inside):
+            (w + offset).aligned(LOAD).cast("b32").load(4, into=words)
+        found.append(([word.view("u32") for word in words], offset, inside))
+    return found
 
 
 def _chunks(
@@ -163,13 +165,14 @@ def _chunks(
     for i in range(form.chunks_per_load):
         chunk = words[i * per_chunk : (i + 1) * per_chunk]
         sizes = _magnitudes(k, form, chunk)
-        kept = _kept(k, form, sizes)
-        mask = k.const("u32", 0)
-        for position, keep in enumerate(kept):
-            mask = mask | k.select(keep, 1 << position, 0)
-        if not form.prune:
+        if form.prune:
+            code = _largest(k, sizes)
+        else:
+            mask = k.const("u32", 0)
+            for position, size in enumerate(sizes):
+                mask = mask | k.select(size != 0, 1 << position, 0)
             _check(k, form, mask, excess, offset + i * form.chunk)
-        code = _metadata(k, form, mask)
+            code = _metadata(k, form, mask)
         found = found | code << 4 * i
         stored.append(_stored(k, form, chunk, code))
     if form.size == 1:
@@ -192,18 +195,18 @@ def _magnitudes(k: Builder, form: CompressionForm, chunk: list[Any]) -> list[Any
     return [word >> 8 * i & (0xFF if form.type == "u8" else 0x7F) for i in range(4)]
 
 
-def _kept(k: Builder, form: CompressionForm, sizes: list[Any]) -> list[Any]:
-    """Which elements are kept: those that are not zero, or the larger half."""
-    if not form.prune:
-        return [size != 0 for size in sizes]
-    count = len(sizes)
-    larger = [k.const("u32", 0) for _ in sizes]
-    for first in range(count):
-        for second in range(first + 1, count):
-            wins = sizes[second] > sizes[first]
-            larger[first] = larger[first] + k.select(wins, 1, 0)
-            larger[second] = larger[second] + k.select(wins, 0, 1)
-    return [number < count // 2 for number in larger]
+def _largest(k: Builder, sizes: list[Any]) -> Any:
+    """The metadata that keep the larger half of a chunk, the first ones of equals. Of four: a key
+    is a magnitude and, below it, 3 minus the position; the largest key of two pairs is one of the
+    two largest, and the other one is the smaller of these or the largest of the rest.
+    """
+    if len(sizes) == 2:
+        return k.select(sizes[1] > sizes[0], SECOND, FIRST)
+    keys = [size << 2 | 3 - i for i, size in enumerate(sizes)]
+    (high, low), (high2, low2) = ((k.max(a, b), k.min(a, b)) for a, b in (keys[:2], keys[2:]))
+    second = k.max(k.min(high, high2), k.max(low, low2))
+    positions = [(key & 3) ^ 3 for key in (k.max(high, high2), second)]
+    return k.min(*positions) | k.max(*positions) << 2
 
 
 def _check(k: Builder, form: CompressionForm, mask: Any, excess: Pointer, offset: Any) -> None:

@@ -17,6 +17,7 @@ from ..errors import ProblemError
 from ..mma.array_inputs import is_integer
 from ..mma.metadata_blocks import chunk_size
 from ..quantization.array_access import Array, info, numbers, sizes
+from .compression import share_of_magnitude
 
 MASK_SIDE = 4  # rows and columns of the blocks of a transposable mask
 SLAB = 1 << 22  # elements that are examined at once
@@ -98,10 +99,7 @@ def kept_magnitude(w: Any, sparse: Any) -> float:
     """
     if info("w", w).shape != sparse.shape:
         raise ProblemError(f"w must have shape {sizes(sparse.shape)}, got {info('w', w)}")
-    total, kept = (
-        float(np.abs(numbers("w", x).astype(np.float64)).sum()) for x in (w, sparse.decompress())
-    )
-    return kept / total if total else 1.0
+    return share_of_magnitude(sparse.values, w)
 
 
 @cache

@@ -8,7 +8,7 @@ metadata are in the order in which kernel ``tma`` reads them (``mma.metadata_blo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class Sparse24(MatrixOperators):
     ``values``: the stored elements (M, K / 2), row-major, of f16, bf16, f32 (for tf32), e4m3, e5m2,
     s8 or u8. ``metadata``: s32 words (blocks of 64 rows, blocks of 64 along K, 128), in the order
     of ``mma.metadata_blocks``; the number of blocks along K is rounded up to a multiple of 4.
-    ``type``: the elements' type; None is that of ``values``.
+    ``type``: the elements' type; None is that of ``values``. ``kept``: the share of the dense
+    matrix' magnitude that pruning has kept, if it is known.
 
     >>> compress_24(w, prune="magnitude")
     Sparse24(f16 4096×14336)
@@ -55,6 +56,7 @@ class Sparse24(MatrixOperators):
     metadata: Any
     type: str | None = None
     transposed: bool = False
+    kept: float | None = None
 
     def __post_init__(self) -> None:
         values, metadata = info("values", self.values), info("metadata", self.metadata)
@@ -128,7 +130,7 @@ class Sparse24(MatrixOperators):
     @property
     def T(self) -> Sparse24:
         """The transposed matrix (or matrices), of the same memory."""
-        return Sparse24(self.values, self.metadata, self.type, not self.transposed)
+        return replace(self, transposed=not self.transposed)
 
     def swapaxes(self, first: int, second: int) -> Sparse24:
         """``T``, if these are the last two axes. Raises ProblemError for others."""

@@ -107,6 +107,13 @@ class _Work(NamedTuple):
     partial_tiles: Column
 
 
+def sparse_wgmma_cycles(n: Any) -> tuple[Any, Any]:
+    """Cycles of the tensor core, and of the read port of shared memory, of a 64×n wgmma.sp: it
+    reads 2 KB of A and 64 bytes for each column of B, 128 bytes in a cycle.
+    """
+    return n / 2, 16 + n / 2
+
+
 def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> TileCosts:
     """The terms that do not depend on sizes; ``problem`` is after relayout."""
     bits, (bm, bn, bk), ctas = problem.input.bits, configs.tile, configs.ctas
@@ -115,7 +122,8 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
     wgmma = wgmmas * WGMMA * bn / 2 + promotion
-    reads = wgmmas * SHARED_READ * (16 + bn / 4 * sparse) + promotion
+    port = sparse_wgmma_cycles(bn)[1] if problem.sparse else 16 + bn / 4
+    reads = wgmmas * SHARED_READ * port + promotion
     if problem.weights is not None:
         reads = wgmmas * SHARED_READ * bn / 4
         wgmma = with_conversion(problem.weights, configs, wgmma)

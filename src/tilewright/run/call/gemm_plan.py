@@ -38,7 +38,7 @@ from .fast_path import FastCall
 from .matmul import slow_call
 from .matrix_layout import ArraySignature, contiguous_signature
 from .operands.output_overlap import common_device
-from .plan_report import explain, explained
+from .plan_report import explain, explained, kept_share
 from .prepared_call import PreparedCall, prepare_call
 from .request import (
     MatmulArguments,
@@ -89,6 +89,7 @@ class Plan:
     tuning_result: TuningResult | None = field(default=None, repr=False, compare=False)
     original_problem: gemm.Problem | None = field(default=None, repr=False, compare=False)
     epilogue: Any = field(default=None, repr=False, compare=False)
+    kept: float | None = field(default=None, repr=False, compare=False)
     _last: _LastCall = field(default_factory=_LastCall, init=False, repr=False, compare=False)
 
     @classmethod
@@ -293,7 +294,8 @@ def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
     request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
     if arguments.scales is not None:
         request, _ = request_with_scales(request, arguments.scales)
-    return Plan.of(prepare_call(request, on, config), config)
+    kept = kept_share(arguments.a, arguments.b)
+    return replace(Plan.of(prepare_call(request, on, config), config), kept=kept)
 
 
 def _check_one_product(products: int) -> None:
@@ -334,7 +336,8 @@ def _plan_with_epilogue(
         request, _ = request_with_scales(request, scales)
     on = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(request, on, options.config)
-    return Plan.of(prepared, options.config, own.function)
+    kept = kept_share(a, b)
+    return replace(Plan.of(prepared, options.config, own.function), kept=kept)
 
 
 def _request_of_sizes(

@@ -6,7 +6,8 @@ the assembler has compiled the kernel.
 
 from __future__ import annotations
 
-from typing import Protocol
+from math import prod
+from typing import Any, Protocol
 
 from ... import cuda, gemm
 from ...builder import Traced
@@ -14,6 +15,8 @@ from ...gemm.cost_model import terms
 from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
+from ...gemm.tma.tma_cost import sparse_wgmma_cycles
+from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...target import Target
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice
@@ -39,6 +42,8 @@ class PlanFacts(Protocol):
     def device(self) -> ExecutionDevice: ...
     @property
     def roofline(self) -> gemm.Roofline | None: ...
+    @property
+    def kept(self) -> float | None: ...
 
 
 def explain(plan: PlanFacts) -> str:
@@ -48,8 +53,14 @@ def explain(plan: PlanFacts) -> str:
 
 def explained(plan: PlanFacts) -> Lines:
     """The report as lines, each a name (empty: that of the line before) and a text."""
-    sections = (_problem, _epilogue, _kernel, _waves, _roofline, _reason)
+    sections = (_problem, _sparse, _epilogue, _kernel, _waves, _roofline, _reason)
     return [line for section in sections for line in section(plan)]
+
+
+def kept_share(*matrices: Any) -> float | None:
+    """The share of the magnitude that pruning kept of the sparse matrix among these, if known."""
+    shares = (getattr(matrix, "kept", None) for matrix in matrices)
+    return next((share for share in shares if share is not None), None)
 
 
 Lines = list[tuple[str, str]]
@@ -67,6 +78,26 @@ def _problem(plan: PlanFacts) -> Lines:
         ("", f"{_si(p.flops)}flop, at least {_si(p.bytes)}B of memory traffic; {orders}"),
         ("", f"alignment: {alignments}"),
     ]
+
+
+def _sparse(plan: PlanFacts) -> Lines:
+    """Bytes and magnitude of a sparse matrix, and what limits the rate of its instruction."""
+    p, config = plan.problem, plan.config
+    if not p.sparse:
+        return []
+    dense = p.sparse_rows * p.k * p.batch * p.input.bits // 8
+    metadata = prod(block_grid(p.a, p.sparse_rows, p.k)) * p.batch * BLOCK_BYTES
+    kept = "" if plan.kept is None else f"; {plan.kept:.1%} of the magnitude kept"
+    size = f"{_si(dense // 2 + metadata)}B, {_si(metadata)}B of them metadata, of {_si(dense)}B"
+    lines = [f"{p.sparse.upper()}: {size}{kept}"]
+    if isinstance(config, gemm.TmaConfig):
+        bn = config.tile[1]
+        tensor, reads = sparse_wgmma_cycles(bn)
+        lines.append(
+            f"64×{bn}: {tensor:.0f} cycles of the tensor core, {reads:.0f} of the read port of "
+            f"shared memory: {tensor / reads:.0%} of the peak rate"
+        )
+    return [("sparse" * (i == 0), line) for i, line in enumerate(lines)]
 
 
 def _epilogue(plan: PlanFacts) -> Lines:
