@@ -87,6 +87,11 @@ class SparseCase:
         i %= len(self.ws)
         return self._matmul(self.dense_ws[i], i, None)
 
+    def set_zeros(self) -> None:
+        """Make all elements zeros, which take less power: the clock stays high."""
+        for array in (*(w.values for w in self.ws), *self.dense_ws, *self.xs):
+            array.zero_()
+
     def _matmul(self, w: Any, i: int, config: str | None) -> Any:
         x, d = self.xs[i], self.ds[i]
         if self.type == "s8":
@@ -162,10 +167,12 @@ def to_bf16(x: Any) -> Any:
     return tilewright.cast(x, "bf16")
 
 
-def lines(row: str, configs: list[str | None]) -> list[str]:
+def lines(row: str, configs: list[str | None], zeros: bool) -> list[str]:
     """The lines of a row: one for each configuration."""
     type_, _, sizes = row.partition(":")
     case = SparseCase(type_, *map(int, sizes.split("x")))
+    if zeros:
+        case.set_zeros()
     works: dict[str, Work] = {}
     failed = []
     for config in configs:
@@ -203,6 +210,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="TYPE:MxNxK, separated by commas")
     parser.add_argument("--configs", default="", help="configurations, separated by commas")
     parser.add_argument("--compression", action="store_true", help="rate of compress_24, too")
+    parser.add_argument("--zeros", action="store_true", help="all elements are zeros")
     parser.add_argument("--layers", type=int, default=0, help="number of random layers, too")
     given = parser.parse_args()
     configs = [c for c in given.configs.split(",") if c] or [None]
@@ -211,7 +219,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for row in [*filter(None, given.rows.split(",")), *random_layers(given.layers)]:
         try:
-            print("\n".join(lines(row, configs)), flush=True)
+            print("\n".join(lines(row, configs, given.zeros)), flush=True)
         except Exception as error:
             print(f"| {row} | {type(error).__name__}: {str(error)[:200]} |", flush=True)
         torch.cuda.empty_cache()

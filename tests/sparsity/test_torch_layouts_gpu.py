@@ -1,4 +1,4 @@
-"""torch's ``SparseSemiStructuredTensor``: both layouts read, CUTLASS's written, on a GPU."""
+"""torch's ``SparseSemiStructuredTensor``: both layouts read and written, on a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tilewright import compress_24
-from tilewright.sparsity import from_torch, to_cutlass
+from tilewright.sparsity import from_torch, to_cutlass, to_torch
 
 pytestmark = pytest.mark.gpu
 
@@ -37,3 +37,22 @@ def test_the_cutlass_layout(dtype: str) -> None:
 def test_the_cusparselt_layout(dtype: str) -> None:
     sparse, dense = semi_structured(dtype, 128, 512, force_cutlass=False)
     assert (from_torch(sparse).decompress() == dense.cpu()).all()
+
+
+@pytest.mark.parametrize("name", ["CUTLASS", "CUSPARSELT"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_matrix_of_ours_multiplied_by_torch(dtype: str, name: str) -> None:
+    """And read back: the same values and metadata."""
+    import torch
+
+    kind = type(semi_structured(dtype, 128, 256, force_cutlass=name == "CUTLASS")[0])
+    w = torch.randint(-4, 5, (128, 256)).to(getattr(torch, dtype))
+    ours = compress_24(w, "magnitude")
+    theirs = to_torch(ours, kind)
+    x = torch.randint(-4, 5, (64, 256), device="cuda").to(w.dtype)
+    expected = x.double() @ ours.decompress().cuda().double().T
+    assert (torch.nn.functional.linear(x, theirs).double() == expected.to(w.dtype).double()).all()
+    again = from_torch(theirs)
+    assert (again.decompress() == ours.decompress()).all()
+    if name == "CUTLASS":
+        assert (again.values == ours.values).all() and (again.metadata == ours.metadata).all()

@@ -5,6 +5,7 @@ compress_24(w)                        a matrix with two zeros in each four → S
 compress_24(w, prune="magnitude")     any matrix: the two largest of each four are kept
 search_permutation, transposable_mask what to keep; kept_magnitude: how much that is
 Sparse24.block() → SparseBlock         64 rows by 16 chunks, to be drawn
+from_torch, to_torch                  torch's SparseSemiStructuredTensor
 from_cutlass, to_cutlass              the layout of torch's SparseSemiStructuredTensor
 """
 
@@ -24,5 +25,6 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .torch_layouts import from_cutlass as from_cutlass
     from .torch_layouts import from_torch as from_torch
     from .torch_layouts import to_cutlass as to_cutlass
+    from .torch_layouts import to_torch as to_torch
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)

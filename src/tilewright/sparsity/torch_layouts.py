@@ -37,6 +37,30 @@ def from_torch(tensor: Any) -> Sparse24:
     return from_cutlass(packed.cpu(), meta.cpu())
 
 
+def to_torch(matrix: Sparse24, kind: Any, device: Any = "cuda") -> Any:
+    """The matrix, of torch tensors on the CPU, as a torch ``SparseSemiStructuredTensor`` on
+    ``device``. ``kind``: ``torch.sparse.SparseSemiStructuredTensorCUTLASS`` or
+    ``…CUSPARSELT``, whose tensors are made by cuSPARSELt from the dense matrix.
+
+    >>> weights = to_torch(sparse, torch.sparse.SparseSemiStructuredTensorCUTLASS)
+
+    Raises ProblemError for another kind and what ``to_cutlass`` raises, DeviceError for a matrix on
+    a GPU.
+    """
+    name = getattr(kind, "__name__", "")
+    if name.endswith("CUSPARSELT") and hasattr(kind, "from_dense"):
+        return kind.from_dense(matrix.decompress().to(device))
+    if not name.endswith("CUTLASS"):
+        raise ProblemError(
+            f"kind must be a class SparseSemiStructuredTensorCUTLASS or …CUSPARSELT, got {kind!r}"
+        )
+    values, metadata = (array.to(device) for array in to_cutlass(matrix))
+    return kind(
+        matrix.shape, packed=values, meta=metadata, packed_t=None, meta_t=None,
+        compressed_swizzled_bitmask=None,
+    )  # fmt: skip
+
+
 def from_cutlass(values: Any, metadata: Any) -> Sparse24:
     """Stored elements (M, K / 2) and CUTLASS's metadata (M, words) as a ``Sparse24``.
 
