@@ -29,6 +29,8 @@ from ..quantization.array_access import ArrayInfo
 from .sparse24 import METADATA_TYPE, Sparse24
 
 LOAD = 16  # bytes that a thread loads at once
+BYTE_SIGNS = 0xBA98  # prmt: the sign of each byte, in all bits of the byte
+FP8 = ("e4m3", "e5m2")
 NONE = 2**63 - 1  # no chunk has too many elements
 
 
@@ -187,12 +189,10 @@ def _magnitudes(k: Builder, form: CompressionForm, chunk: list[Any]) -> list[Any
     if form.size == 2:
         return [half for word in chunk for half in (word & 0x7FFF, word >> 16 & 0x7FFF)]
     (word,) = chunk
-    if form.type == "s8":
-        return [
-            k.emit("abs.s32", k.emit("bfe.s32", word.view("s32"), 8 * i, 8)).view("u32")
-            for i in range(4)
-        ]
-    return [word >> 8 * i & (0xFF if form.type == "u8" else 0x7F) for i in range(4)]
+    if form.type == "s8":  # the sign of each byte in all of its bits, then its two's complement
+        signs = k.emit("prmt.b32", word.view("b32"), word.view("b32"), BYTE_SIGNS).view("u32")
+        word = (word ^ signs) + (signs & 0x01010101)  # no carries: -128 becomes 128
+    return [word >> 8 * i & (0x7F if form.type in FP8 else 0xFF) for i in range(4)]
 
 
 def _largest(k: Builder, sizes: list[Any]) -> Any:

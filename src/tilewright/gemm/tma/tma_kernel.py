@@ -300,13 +300,13 @@ class TmaKernel:
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,
         )  # fmt: skip
+        copies: list[StageCopy] = [left, right]
         if self.scales and isinstance(p, ScaledParameters):
             scale_maps = self._swapped(p.map_scale_a, p.map_scale_b)
-            return [left, right, *scale_copies(k, self.scales, scale_maps)]
-        if stages.metadata is None:
-            return [left, right]
-        assert isinstance(p, SparseParameters)
-        return [left, right, MetadataCopy(k, stages.metadata, p, self.config)]
+            copies += scale_copies(k, self.scales, scale_maps)
+        if stages.metadata and isinstance(p, SparseParameters):
+            copies.append(MetadataCopy(k, stages.metadata, p, self.config))
+        return copies
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
