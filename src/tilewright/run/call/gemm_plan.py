@@ -294,8 +294,7 @@ def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
     request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
     if arguments.scales is not None:
         request, _ = request_with_scales(request, arguments.scales)
-    kept = kept_share(arguments.a, arguments.b)
-    return replace(Plan.of(prepare_call(request, on, config), config), kept=kept)
+    return replace(Plan.of(prepare_call(request, on, config), config), kept=kept_share(a, b))
 
 
 def _check_one_product(products: int) -> None:
@@ -336,8 +335,7 @@ def _plan_with_epilogue(
         request, _ = request_with_scales(request, scales)
     on = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(request, on, options.config)
-    kept = kept_share(a, b)
-    return replace(Plan.of(prepared, options.config, own.function), kept=kept)
+    return replace(Plan.of(prepared, options.config, own.function), kept=kept_share(a, b))
 
 
 def _request_of_sizes(

@@ -17,6 +17,7 @@ from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...gemm.tma.tma_cost import sparse_wgmma_cycles
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
+from ...quantization.scaled import Scaled
 from ...target import Target
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice
@@ -59,7 +60,8 @@ def explained(plan: PlanFacts) -> Lines:
 
 def kept_share(*matrices: Any) -> float | None:
     """The share of the magnitude that pruning kept of the sparse matrix among these, if known."""
-    shares = (getattr(matrix, "kept", None) for matrix in matrices)
+    data = (x.data if isinstance(x, Scaled) else x for x in matrices)
+    shares = (getattr(matrix, "kept", None) for matrix in data)
     return next((share for share in shares if share is not None), None)
 
 
