@@ -25,7 +25,15 @@ from tilewright.errors import DtypeError, EpilogueError, ProblemError
 pytestmark = pytest.mark.vm
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def _most_are_slow(cases: Any, quick: tuple[int, ...]) -> list[Any]:
+    """The cases, marked slow but for the ``quick`` ones: each compiles a kernel."""
+    return [
+        pytest.param(case, id=str(case), marks=() if i in quick else pytest.mark.slow)
+        for i, case in enumerate(cases)
+    ]
+
+
+@pytest.mark.parametrize("case", _most_are_slow(CASES, (1, 2, 6)))
 def test_rows_of_groups_alone_are_written(case: GroupedCase) -> None:
     check(case, *product(case, "vm"))
 
@@ -53,7 +61,7 @@ def test_operands_of_the_epilogue_vary_by_row_column_and_group() -> None:
     assert (found[-2:] == out.dtype.type(7)).all()
 
 
-@pytest.mark.parametrize("case", CASES_ALONG_K, ids=str)
+@pytest.mark.parametrize("case", _most_are_slow(CASES_ALONG_K, (1,)))
 def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
     left, right, found = product_along_k(*case, "vm")
     begin = 0
@@ -63,7 +71,7 @@ def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
         begin += size
 
 
-@pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)
+@pytest.mark.parametrize("blocks", _most_are_slow(SCALE_BLOCKS, (0,)))
 def test_scaled_matrices(blocks: Any) -> None:
     a, b, found, ends = scaled_product(blocks, "vm")
     for g, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)):

@@ -12,6 +12,7 @@ GPU_CASES, COMPARED = 1000, 200
 
 
 @pytest.mark.vm
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_calls(seed: int) -> None:
     call = random_call(seed)
