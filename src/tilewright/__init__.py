@@ -3,6 +3,7 @@
     tilewright.matmul(a, b)      D = α A B + β C, on a GPU or on the virtual machine
     tilewright.linear(x, w)      a linear layer: bias, activation, gate, residual in one kernel
     tilewright.grouped_matmul(…) groups of rows with a matrix each, such as experts, in one kernel
+    tilewright.moe(x, …)         a layer of experts, from the router's choices to the result
     @tilewright.epilogue         a function of the accumulator, fused into the kernel
     tilewright.plan(…)           which kernel a call runs, and why
     @tilewright.epilogue         a function of the accumulator that a product computes, too

@@ -34,6 +34,7 @@ class GroupedCase:
     after: int = 0
     capacity: int = 0
     row_major_b: bool = False
+    column_major_a: bool = False
 
     def __str__(self) -> str:
         return f"{'-'.join(map(str, self.sizes))}x{self.n}x{self.k}_{self.config}"
@@ -47,7 +48,7 @@ CASES = [
     GroupedCase((40, 0, 90), 256, 64, "tma:128x32x64:2:3/2x1~", "f16"),
     GroupedCase((300, 1), 192, 64, "tma:64x64x64:1:3/1x2", row_major_b=True),
     GroupedCase((9, 64, 0, 33), 72, 64, "tma:64x48x64:1:3~", capacity=64),
-    GroupedCase((7, 20), 61, 40, "tma:64x64x64:1:3", after=2),
+    GroupedCase((7, 20), 61, 40, "tma:64x64x64:1:3", after=2, column_major_a=True),
 ]  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def operands(case: GroupedCase) -> tuple[Any, Any, dict[str, Any], Any]:
     groups, rows = len(case.sizes), sum(case.sizes) + case.before + case.after
     lead = (groups, case.capacity) if case.capacity else (rows,)
     a = rng.standard_normal((*lead, case.k)).astype(type_)
+    a = np.asfortranarray(a) if case.column_major_a else a
     shape = (groups, case.k, case.n) if case.row_major_b else (groups, case.n, case.k)
     b = rng.standard_normal(shape).astype(type_)
     b = b if case.row_major_b else b.transpose(0, 2, 1)

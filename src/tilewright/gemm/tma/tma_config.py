@@ -110,12 +110,14 @@ def d_corner(problem: Problem, config: TmaConfig, row: Any, column: Any) -> tupl
 def relayout_problem(problem: Problem) -> Problem:
     """The problem after relayout: A and B aligned for TMA, and 8- and 32-bit operands K-major, as
     wgmma requires. D's alignment also divides the bytes of a row: a tensor copy stores 16 bytes or
-    none, and must not write past a row's end. Groups along K may begin anywhere only where that is
-    not the contiguous dimension.
+    none, and must not write past a row's end. The dimension along which groups begin anywhere must
+    not be the contiguous one.
     """
     any_major = problem.input.bits == 16
     if problem.has_k_groups:
         problem = replace(problem, a_major="m", b_major="n")
+    if problem.has_row_groups:
+        problem = replace(problem, a_major="k")
     return replace(
         problem,
         a_major=problem.a_major if any_major and problem.sparse != "a" else "k",

@@ -125,7 +125,8 @@ def launch_with_epilogue(
     _check_outs(views, requested)
     if groups is not None:
         written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
-        groups.check(requested.device, written)
+        copies_d = not prepared.staged and prepared.layouts["d"].copied
+        groups.check(requested.device, written, copies_d=copies_d)
     if scale_views is not None and out is not None:
         scale_views.check_apart(d)
     inputs = requested.inputs

@@ -33,7 +33,7 @@ def _most_are_slow(cases: Any, quick: tuple[int, ...]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", _most_are_slow(CASES, (1, 2, 6)))
+@pytest.mark.parametrize("case", _most_are_slow(CASES, (1, 2, 6, 7)))
 def test_rows_of_groups_alone_are_written(case: GroupedCase) -> None:
     check(case, *product(case, "vm"))
 

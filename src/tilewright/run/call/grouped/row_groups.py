@@ -28,10 +28,16 @@ class RowGroups(NamedTuple):
     name: str
     capacity: int
 
-    def check(self, where: str, written: dict[str, ArrayView]) -> None:
+    def check(self, where: str, written: dict[str, ArrayView], *, copies_d: bool) -> None:
         """Raise DeviceError unless the array is on the device ``where``, ProblemError for sizes
-        that are not possible, where the host sees them, or that an output overlaps.
+        that are not possible, where the host sees them, or that an output overlaps. ``copies_d``:
+        the kernel writes to a copy of D on the GPU, which has no rows but those of groups.
         """
+        if copies_d and self.request.grouping.along == "m":
+            hint = "out[...] = a row-major result"
+            raise ProblemError(
+                "out must have contiguous rows, got strides that need a copy", hint=hint
+            )
         name, sizes = self.name, self.sizes
         if sizes.device != where:
             raise DeviceError(
