@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -119,9 +120,13 @@ def _problem(draw: random.Random, kind: ScaledKind, place: float) -> ScaledProbl
 
 @lru_cache(maxsize=8)
 def _config(kind: ScaledKind, place: float) -> str:
-    """A candidate, from this place of the ranking on, that fits D of f32 and of its own type."""
+    """A candidate, from this place of the ranking on, that fits D of f32 and of its own type, and
+    scales contiguous along K, which take most shared memory.
+    """
+    along_k = tuple("k" if t == "f32" else "" for t in kind.scale_types)
+    scaling = replace(kind.scaling, contiguous=along_k)
     narrow, wide = (
-        gemm.Problem(300, 300, 800, *kind.types, d, align_d=size, scaling=kind.scaling)
+        gemm.Problem(300, 300, 800, *kind.types, d, align_d=size, scaling=scaling)
         for d, size in (("f16", 2), ("f32", 4))
     )
     ranking = gemm.ranked(narrow, DEFAULT_DEVICE)
