@@ -118,3 +118,14 @@ def test_a_block_of_another_size_is_not_repeated() -> None:
     product(x, y)
     object.__setattr__(x, "block", (1, K + 1))
     assert not fast(partial(product, x, y), expected)
+
+
+def test_scales_at_another_alignment_are_not_repeated() -> None:
+    """Tensor copies load the scales of the first call; those at multiples of 4 bytes a warp."""
+    x, w = (RNG.standard_normal((rows, 512)).astype(np.float32) for rows in (M, N))
+    a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128))
+    left, right, expected = resident(a), transposed(resident(b)), product(a, b.T, device="vm")
+    product(left, right)
+    assert fast(partial(product, left, right), expected)
+    moved = Resident.of(np.append(np.zeros(1, np.float32), a.scales)).cut(a.scales.shape, (4, 1), 1)
+    assert not fast(partial(product, Scaled(left.data, moved, a.block), right), expected)
