@@ -40,7 +40,7 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
-from .grouped.k_grouped_tile_scheduler import grouped_tile_scheduler
+from .grouped.schedulers import grouped_tile_scheduler
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop

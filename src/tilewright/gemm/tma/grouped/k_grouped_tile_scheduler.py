@@ -12,9 +12,8 @@ from ....builder import Builder
 from ...grouping import Grouping
 from ...kernel_scalars import global_pointer
 from ..tile_scheduler import GroupRows, ProcessTile, TileScheduler, WorkTileInfo
-from ..tma_arguments import GroupedParameters
 from ..tma_config import TmaConfig
-from .grouped_tile_scheduler import GroupedTileScheduler, limited
+from .grouped_tile_scheduler import limited
 
 
 class KGroupedTileScheduler(TileScheduler):
@@ -54,12 +53,3 @@ class KGroupedTileScheduler(TileScheduler):
         end = limited(k, (self.ends + group).load(1)[0], first, self.depth)
         count = end - first
         return GroupRows(first, count), (count + (bk - 1)) // bk
-
-
-def grouped_tile_scheduler(
-    k: Builder, grouping: Grouping, config: TmaConfig, p: GroupedParameters, k_blocks: Any
-) -> TileScheduler:
-    """The tile scheduler of a problem with groups."""
-    if grouping.along == "k":
-        return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, p.k)
-    return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, k_blocks)
