@@ -14,11 +14,11 @@ from gemm_cases.packed_products import elements, product
 from rows import every_row
 from sparse_cases import MULTISTAGE, SparseProduct
 from tilewright import compress_24, gemm, linear, matmul, mma, plan
-from tilewright.errors import ConfigError, TilewrightError
+from tilewright.errors import ConfigError, TargetError, TilewrightError
 from tilewright.gemm import Problem, parse
 from tilewright.mma.metadata_blocks import PAIRS, chunk_table, pack_metadata, positions_table
 from tilewright.run import VmDevice
-from tilewright.target import device_spec
+from tilewright.target import DEVICES, device_spec
 
 pytestmark = pytest.mark.vm
 
@@ -113,6 +113,19 @@ def test_pairs_of_4_bits(types: tuple[str, str], config: str) -> None:
     assert np.array_equal(d[0], dense.reshape(m, k) @ x[0].T)
     table, fits = chunk_table(a)  # by pairs
     assert PAIRS == (4, 8) and len(table) == 16 and fits.sum() == 11
+
+
+@every_row("name", [name for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")])
+def test_every_device_has_a_configuration(name: str) -> None:
+    """8-bit floats from sm_89 on."""
+    device = DEVICES[name]
+    for a, d in (("f16", "f16"), ("tf32", "f32"), ("s8", "s32"), ("e4m3", "bf16"), ("s4", "s32")):
+        problem = Problem(512, 1024, 2048, a, a, d, sparse="b")
+        if a == "e4m3" and not device.target.runs("sm_89"):
+            with pytest.raises(TargetError, match="needs sm_89"):
+                gemm.choose(problem, device)
+        else:
+            gemm.check(problem, gemm.choose(problem, device), device)
 
 
 @every_row(

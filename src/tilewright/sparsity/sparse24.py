@@ -199,6 +199,7 @@ class Sparse24(MatrixOperators):
             "metadata": codes("metadata", self.metadata),
             "type": np.array(self.type),
             "transposed": np.array(self.transposed),
+            "kept": np.array(np.nan if self.kept is None else self.kept),
         }
 
     @classmethod
@@ -210,4 +211,6 @@ class Sparse24(MatrixOperators):
         type_ = str(given["type"])
         values = typed(given["values"], {"tf32": "f32"}.get(type_, type_), like)
         metadata = typed(given["metadata"], METADATA_TYPE, like)
-        return cls(values, metadata, type_, bool(given["transposed"]))
+        kept = float(given["kept"]) if "kept" in given else np.nan
+        share = None if np.isnan(kept) else kept
+        return cls(values, metadata, type_, bool(given["transposed"]), share)
