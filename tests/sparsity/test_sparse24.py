@@ -10,7 +10,7 @@ import pytest
 
 from rows import every_row
 from tilewright import Sparse24, compress_24, mma
-from tilewright.errors import DeviceError, DtypeError, MetadataError, ProblemError, TilewrightError
+from tilewright.errors import DtypeError, MetadataError, ProblemError, TilewrightError
 from tilewright.mma.metadata_blocks import (
     block_k,
     chunk_size,
@@ -123,6 +123,17 @@ def test_no_elements(shape: tuple[int, ...], device: str | None) -> None:
     assert Sparse24.from_arrays(matrix.to_arrays()).shape == shape
 
 
+@every_row("type_", TYPES, parts=3)
+def test_the_kernel_takes_a_mask(type_: str) -> None:
+    """Of which chunks keep two or fewer elements, zeros among them: the bits of NumPy."""
+    w, size = dense(type_, 2, 70, 208), chunk_size(type_)
+    half = RNG.random((*w.shape[:2], w.shape[2] // size, size)).argsort(-1) < size // 2
+    mask = half.reshape(w.shape) & (RNG.random(w.shape) < 0.8)
+    one, other = (compress_24(w, mask, device=on) for on in (None, "vm"))
+    assert (one.metadata == other.metadata).all()
+    assert (one.values.view(np.uint8) == other.values.view(np.uint8)).all()
+
+
 def test_a_mask_prunes_what_it_excludes() -> None:
     w = np.arange(1, 17).reshape(2, 8).astype(np.float16)
     mask = np.array([[1, 1, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1, 1, 0]], bool)
@@ -174,7 +185,16 @@ def _invalid(code: int) -> np.ndarray[Any, Any]:
         (lambda: compress_24(np.ones((2, 2), np.float32)), MetadataError, "columns 0 to 1: 2 of 2"),
         (lambda: compress_24(_two_bad(), device="vm"), MetadataError, "columns 8 to 11: more"),
         (lambda: compress_24(_two_bad()[:, :12], device="vm"), ProblemError, "contiguous"),
-        (lambda: compress_24(_two_bad(), _two_bad() > 0, device="vm"), DeviceError, "mask"),
+        (
+            lambda: compress_24(_two_bad(), np.ones((2, 2), bool), device="vm"),
+            ProblemError,
+            "the mask must be Boolean of shape .*, got bool 2×2",
+        ),
+        (
+            lambda: compress_24(np.ones((4, 16), np.float16), np.ones((4, 16), bool), device="vm"),
+            MetadataError,
+            "row 0, columns 0 to 3: more than 2 of 4 are kept",
+        ),
         (lambda: compress_24(_two_bad(), np.ones((5, 16), bool)), MetadataError, "4 of 4 are kept"),
         (lambda: compress_24(_two_bad(), np.ones((5, 8), bool)), ProblemError, "shape 5×16"),
         (lambda: compress_24(_two_bad(), "largest"), ProblemError, "'magnitude' or a mask"),

@@ -113,6 +113,10 @@ def test_a_compressed_array_stays_on_the_gpu() -> None:
     assert by_kernel.values.is_cuda and by_kernel.metadata.is_cuda
     assert (by_kernel.values.cpu() == by_numpy.values).all()
     assert (by_kernel.metadata.cpu() == by_numpy.metadata).all()
+    mask = (torch.rand((200, 128, 4), device="cuda").argsort(-1) < 2).reshape(w.shape)
+    masked, expected = compress_24(w, mask), compress_24(w.cpu(), mask.cpu().numpy())
+    assert (masked.values.cpu() == expected.values).all()
+    assert (masked.metadata.cpu() == expected.metadata).all()
     x = torch.randn((40, 512), device="cuda", dtype=torch.bfloat16)
     expected = torch.nn.functional.linear(x, by_numpy.decompress().cuda())
     assert torch.allclose(linear(x, by_kernel), expected, atol=0.5, rtol=0.02)

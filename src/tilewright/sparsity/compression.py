@@ -41,15 +41,15 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     ``kept`` of the result is the share of the magnitude that is left, of an array on the CPU.
 
     An array on a GPU is compressed there by a kernel, which takes contiguous rows of a multiple of
-    16 bytes and no mask; an array on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``,
-    ``"cuda"``), with the same bits.
+    16 bytes, and a mask that is there; an array on the CPU by NumPy, or by the kernel on ``device``
+    (``"vm"``, ``"cuda"``), with the same bits.
 
     The data of a ``Scaled`` matrix are compressed, which keeps its scales.
 
     >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
 
     Raises MetadataError for the first chunk with too many elements, ProblemError for a shape or K
-    that does not fit, DtypeError for other types, DeviceError for a mask of an array on a GPU.
+    that does not fit, DtypeError for other types, DeviceError for a mask that is elsewhere.
     """
     if isinstance(w, Scaled):
         return _compress_scaled(w, prune, device)
@@ -102,14 +102,28 @@ def _compress_scaled(w: Scaled, prune: Any, device: Any) -> Scaled:
 
 
 def _by_kernel(w: Any, given: ArrayInfo, type_: str, prune: Any, device: Any) -> Sparse24:
-    if prune is not None and not isinstance(prune, str):
-        raise DeviceError(
-            "a mask must be None for an array on a GPU", hint="multiply w by the mask first"
-        )
-    if prune not in (None, "magnitude"):
-        raise _prune_error(prune)
-    form = compression_kernel.CompressionForm(type_, prune is not None)
-    return compression_kernel.launch(w, given, form, device)
+    if prune is None or isinstance(prune, str):
+        if prune not in (None, "magnitude"):
+            raise _prune_error(prune)
+        form = compression_kernel.CompressionForm(type_, prune or "")
+        return compression_kernel.launch(w, given, form, device)
+    mask = _byte_mask(prune, given)
+    form = compression_kernel.CompressionForm(type_, "mask")
+    return compression_kernel.launch(w, given, form, device, mask)
+
+
+def _byte_mask(mask: Any, given: ArrayInfo) -> Any:
+    """A Boolean array as a contiguous one of bytes, where it is."""
+    kind = str(getattr(mask, "dtype", ""))
+    shape = tuple(getattr(mask, "shape", ()))
+    if kind.rpartition(".")[2] != "bool" or shape != given.shape:
+        found = f"{kind or type(mask).__name__} {sizes(shape)}"
+        raise ProblemError(f"the mask must be Boolean of shape {sizes(given.shape)}, got {found}")
+    whole = mask.byte().contiguous() if hasattr(mask, "byte") else mask.astype("uint8", order="C")
+    where = info("the mask", whole).device
+    if where != given.device:
+        raise DeviceError(f"the mask must be on {given.device}, where w is, got {where}")
+    return whole
 
 
 def _prune_error(prune: Any) -> ProblemError:

@@ -7,6 +7,7 @@ consecutive bytes of each row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,16 +30,19 @@ from ..quantization.array_access import ArrayInfo
 from .sparse24 import METADATA_TYPE, Sparse24
 
 LOAD = 16  # bytes that a thread loads at once
+GATHER_BYTES = 0x10204080  # times a word of bytes that are 0 or 1: these as its highest bits
 BYTE_SIGNS = 0xBA98  # prmt: the sign of each byte, in all bits of the byte
 FP8 = ("e4m3", "e5m2")
 NONE = 2**63 - 1  # no chunk has too many elements
 
 
 class CompressionForm(NamedTuple):
-    """What a kernel is traced for: the elements' type, and whether the largest are kept."""
+    """What a kernel is traced for: the elements' type, and what is kept: ``magnitude``, ``mask`` or
+    all that is not zero.
+    """
 
     type: str
-    prune: bool
+    prune: str
 
     @property
     def size(self) -> int:
@@ -54,8 +58,10 @@ class CompressionForm(NamedTuple):
         return LOAD // self.size // self.chunk
 
 
-def launch(w: Any, given: ArrayInfo, form: CompressionForm, device: Any) -> Sparse24:
-    """Compress a contiguous matrix, or stack, by a kernel.
+def launch(
+    w: Any, given: ArrayInfo, form: CompressionForm, device: Any, mask: Any = None
+) -> Sparse24:
+    """Compress a contiguous matrix, or stack, by a kernel. ``mask``: contiguous, u8, 0 or 1.
 
     Raises ProblemError for rows that are not multiples of 16 bytes, or not contiguous, and
     MetadataError for the first chunk with too many elements.
@@ -78,14 +84,15 @@ def launch(w: Any, given: ArrayInfo, form: CompressionForm, device: Any) -> Spar
     batch = int(np.prod(lead))
     if rows and batch:
         sizes = rows, columns, down, across
-        arguments = w, values, metadata, excess, *sizes
+        masks = () if mask is None else (mask,)
+        arguments = *masks, w, values, metadata, excess, *sizes
         run(_kernel(form), (batch * down * across,), (BLOCK_WORDS,), arguments, device=device)
     finish = kind.finish or (lambda like, array: array)
-    if not form.prune and (first := int(excess[0])) != NONE:
+    if form.prune != "magnitude" and (first := int(excess[0])) != NONE:
         row, column = divmod(first, columns)
         raise MetadataError(
             f"row {row % rows}, columns {column} to {column + form.chunk - 1}: more than "
-            f"{form.chunk // 2} of {form.chunk} are not zero",
+            f"{form.chunk // 2} of {form.chunk} are {'kept' if form.prune else 'not zero'}",
             hint="prune='magnitude' keeps the largest",
         )
     return Sparse24(finish(w, values), finish(w, metadata), form.type)
@@ -106,14 +113,24 @@ def _kernel(form: CompressionForm) -> Traced:
         "w": f"ptr {stored} align 16", "values": f"ptr {stored} align 8", "metadata": "ptr s32",
         "excess": "ptr s64", "rows": "u32", "columns": "u32", "down": "u32", "across": "u32",
     }  # fmt: skip
-    name = f"compress_24_{form.type}{'_magnitude' * form.prune}"
+    name = "_".join(filter(None, ("compress_24", form.type, form.prune)))
     statics = {"form": form}
-    return trace(_compress, statics, params=params, name=name, block=BLOCK_WORDS, lines=False)
+    body: Callable[..., None] = _compress
+    if form.prune == "mask":
+        body, params = _compress_by_mask, {"mask": "ptr u8 align 4"} | params
+    return trace(body, statics, params=params, name=name, block=BLOCK_WORDS, lines=False)
+
+
+def _compress_by_mask(
+    k: Builder, mask: Pointer, w: Pointer, values: Pointer, metadata: Pointer, excess: Pointer,
+    rows: Reg, columns: Reg, down: Reg, across: Reg, *, form: CompressionForm,
+) -> None:  # fmt: skip
+    _compress(k, w, values, metadata, excess, rows, columns, down, across, form=form, mask=mask)
 
 
 def _compress(
     k: Builder, w: Pointer, values: Pointer, metadata: Pointer, excess: Pointer, rows: Reg,
-    columns: Reg, down: Reg, across: Reg, *, form: CompressionForm,
+    columns: Reg, down: Reg, across: Reg, *, form: CompressionForm, mask: Pointer | None = None,
 ) -> None:  # fmt: skip
     """A block of metadata for a CTA, a word for each thread: its two halves have 4 chunks each."""
     block, thread = k.ctaid.x, k.tid.x
@@ -128,10 +145,10 @@ def _compress(
         first = column + ((thread & 2) >> 1) * (2 * quarter)
         row = row + (thread & 1) * 8
         places = [(row, first + half * quarter) for half in range(2)]
-    loads = [load for at in places for load in _loads(k, form, w, matrix, rows, columns, at)]
+    loads = [load for at in places for load in _loads(k, form, w, mask, matrix, rows, columns, at)]
     bits = k.const("u32", 0)  # every load is issued before the first is used
-    for i, (words, offset, inside) in enumerate(loads):
-        found, stored = _chunks(k, form, words, excess, offset)
+    for i, (words, masks, offset, inside) in enumerate(loads):
+        found, stored = _chunks(k, form, words, masks, excess, offset)
         bits = bits | found << 4 * form.chunks_per_load * i
         with k.when(inside):
             target = (values + (offset >> 1)).aligned(8).cast("b32")
@@ -140,11 +157,12 @@ def _compress(
 
 
 def _loads(
-    k: Builder, form: CompressionForm, w: Pointer, matrix: Reg, rows: Reg, columns: Reg,
-    at: tuple[Any, Any],
-) -> list[tuple[list[Any], Any, Any]]:  # fmt: skip
+    k: Builder, form: CompressionForm, w: Pointer, mask: Pointer | None, matrix: Reg, rows: Reg,
+    columns: Reg, at: tuple[Any, Any],
+) -> list[tuple[list[Any], list[Any], Any, Any]]:  # fmt: skip
     """Load 4 chunks from (row, column) on, zeros outside the matrix: for each 16 bytes their words,
-    the number of the first element, and whether they are inside. The metadata of zeros is FILLER.
+    those of the mask, the number of the first element, and whether they are inside. The metadata of
+    zeros is FILLER.
     """
     row, first = at
     line, found = (matrix * rows + row).to("u64") * columns.to("u64"), []
@@ -152,34 +170,64 @@ def _loads(
         column = first + i * form.chunks_per_load * form.chunk
         inside, offset = (row < rows) & (column < columns), line + column.to("u64")
         words = [k.var("b32", 0) for _ in range(LOAD // 4)]
+        count = form.chunks_per_load * form.chunk // 4 if mask is not None else 0
+        masks = [k.var("b32", 0) for _ in range(count)]
         with k.when(inside):
             (w + offset).aligned(LOAD).cast("b32").load(4, into=words)
-        found.append(([word.view("u32") for word in words], offset, inside))
+            if mask is not None:
+                here = (mask + offset).aligned(4 * count).cast("b32")
+                here.load(count, into=masks if count > 1 else (masks[0],))
+        every = ([word.view("u32") for word in group] for group in (words, masks))
+        found.append((*every, offset, inside))
     return found
 
 
 def _chunks(
-    k: Builder, form: CompressionForm, words: list[Any], excess: Pointer, offset: Any
-) -> tuple[Any, list[Any]]:
+    k: Builder, form: CompressionForm, words: list[Any], masks: list[Any], excess: Pointer,
+    offset: Any,
+) -> tuple[Any, list[Any]]:  # fmt: skip
     """The metadata of the chunks of 16 bytes, and their stored elements in two words."""
     per_chunk = form.chunk * form.size // 4  # words
     found, stored = k.const("u32", 0), []
     for i in range(form.chunks_per_load):
         chunk = words[i * per_chunk : (i + 1) * per_chunk]
-        sizes = _magnitudes(k, form, chunk)
-        if form.prune:
-            code = _largest(k, sizes)
+        if form.prune == "magnitude":
+            code = _largest(k, _magnitudes(k, form, chunk))
         else:
-            mask = k.const("u32", 0)
-            for position, size in enumerate(sizes):
-                mask = mask | k.select(size != 0, 1 << position, 0)
-            _check(k, form, mask, excess, offset + i * form.chunk)
-            code = _metadata(k, form, mask)
+            kept, chunk = _kept(k, form, chunk, masks, i)
+            _check(k, form, kept, excess, offset + i * form.chunk)
+            code = _metadata(k, form, kept)
         found = found | code << 4 * i
         stored.append(_stored(k, form, chunk, code))
     if form.size == 1:
         stored = [stored[0] | stored[1] << 16, stored[2] | stored[3] << 16]
     return found, stored
+
+
+def _kept(
+    k: Builder, form: CompressionForm, chunk: list[Any], masks: list[Any], i: int
+) -> tuple[Any, list[Any]]:
+    """Which elements of chunk ``i`` of a load are kept, as bits, and the chunk with zeros for the
+    others. The mask has a byte for each element, 0 or 1.
+    """
+    if not masks:
+        bits = k.const("u32", 0)
+        for position, size in enumerate(_magnitudes(k, form, chunk)):
+            bits = bits | k.select(size != 0, 1 << position, 0)
+        return bits, chunk
+    if form.chunk == 2:
+        first, second = (masks[0] >> 16 * i + 8 * j & 1 for j in range(2))
+        return first | second << 1, [chunk[0] * first, chunk[1] * second]
+    mask = masks[i]
+    if form.size == 1:
+        left = [chunk[0] & mask * 0xFF]
+    else:  # bytes 2 j and 2 j + 1 of the mask, each over a half word
+        halves = (mask >> 16 * j & 0x101 for j in range(2))
+        left = [
+            word & ((half & 1) * 0xFFFF | (half >> 8) * 0xFFFF0000)
+            for word, half in zip(chunk, halves, strict=True)
+        ]
+    return mask * GATHER_BYTES >> 28, left
 
 
 def _magnitudes(k: Builder, form: CompressionForm, chunk: list[Any]) -> list[Any]:
