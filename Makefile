@@ -22,7 +22,7 @@ parts = $(sort $(shell grep -rl --include='test_*.py' -e slow -e SLOW -e parts= 
 test test-all test-torch: export PYTEST_DISABLE_PLUGIN_AUTOLOAD = 1
 
 # those that are skipped without torch or jax, and need no GPU
-torch_tests = $(shell grep -rlE --include='test_*.py' 'importorskip\("(torch|jax)"\)' tests | grep -v _gpu)
+torch_tests = $(shell grep -rlE --include='test_*.py' 'importorskip\("(torch|jax)"\)' tests | grep -v -e _gpu -e docs)
 
 .PHONY: demo test test-all test-torch lint clean core-env test-env torch-env
 
@@ -42,6 +42,7 @@ test-all: test test-torch
 
 test-torch: torch-env
 	$(TORCH_VENV)/bin/python -m pytest $(PLUGINS) -q -m "not slow" $(SPREAD) $(PYTEST_ARGS) $(torch_tests)
+	$(TORCH_VENV)/bin/python -m pytest $(PLUGINS) -q -k "torch.md or jax.md or replace_layers" tests/test_docs.py
 
 lint: test-env
 	$(VENV)/bin/ruff check .

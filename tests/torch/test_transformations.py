@@ -134,6 +134,13 @@ def test_autocast(tensors: tuple[Any, Any, Any]) -> None:
     assert [g.dtype for g in torch.autograd.grad(y.sum(), inputs)] == [torch.float32] * 3
 
 
+def test_operations_are_counted(tensors: tuple[Any, Any, Any]) -> None:
+    inputs = [t.requires_grad_() for t in tensors]
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        layer(*inputs).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * M * N * K
+
+
 def test_checkpointing(tensors: tuple[Any, Any, Any]) -> None:
     inputs = [t.requires_grad_() for t in tensors]
     again = torch.utils.checkpoint.checkpoint(two_products, *inputs, use_reentrant=False)

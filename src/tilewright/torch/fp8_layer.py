@@ -17,7 +17,7 @@ from ..errors import ProblemError
 from . import quantized_operators as quantized_operators
 from .autocast import autocast
 from .operator_gradients import column_sums
-from .registration import autograd_function, call, define, wanted
+from .registration import autograd_function, call, define, layer_operations, wanted
 from .vmap_rules import vmap_each
 
 GRANULARITIES = "tensor", "row"
@@ -151,6 +151,7 @@ define(
     '*, str granularity="tensor", bool fast_accum=False, str? device=None) -> (Tensor, Tensor)',
     _forward,
     _fake,
+    layer_operations,
 )
 autograd_function("fp8_linear", _save, _backward, vmap_each("fp8_linear"))
 autocast("fp8_linear", 1)  # w is quantized from its own type

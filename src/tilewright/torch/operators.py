@@ -6,6 +6,7 @@ virtual machine.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..run.call import linear as layer
 from ..run.call import matmul as product
 from .autocast import autocast
 from .operator_gradients import layer_backward, product_backward, save_layer, save_product
-from .registration import autograd_function, define, result_type
+from .registration import autograd_function, define, layer_operations, result_type
 from .vmap_rules import vmap_layer, vmap_matmul, vmap_saved
 
 _OPTIONS = (
@@ -90,14 +91,24 @@ def _fake_linear_saved(
     return y, torch.empty_like(y), absent if gate is None else torch.empty_like(y)
 
 
+def _operations(x: Any, w: Any, bias: Any = None, gate: Any = None, *_: Any, **__: Any) -> int:
+    return layer_operations(x, w) * (1 if gate is None else 2)
+
+
 define(
     f"matmul(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1, float beta=0, {_OPTIONS}) "
     "-> Tensor",
     _matmul,
     _fake_matmul,
+    lambda a, *_, out_shape, **__: int(2 * prod(out_shape) * a[-1]),
 )
-define(f"linear({_LAYER}) -> Tensor", _linear, _fake_linear)
-define(f"linear_saved({_LAYER}) -> (Tensor, Tensor, Tensor)", _linear_saved, _fake_linear_saved)
+define(f"linear({_LAYER}) -> Tensor", _linear, _fake_linear, _operations)
+define(
+    f"linear_saved({_LAYER}) -> (Tensor, Tensor, Tensor)",
+    _linear_saved,
+    _fake_linear_saved,
+    _operations,
+)
 
 autograd_function("matmul", save_product, product_backward, vmap_matmul)
 autograd_function("linear", save_layer, layer_backward, vmap_layer)

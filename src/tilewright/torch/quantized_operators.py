@@ -19,7 +19,7 @@ from ..run.call import linear as layer
 from ..sparsity import Sparse24
 from .activation_gradients import epilogue_alone
 from .quantized_gradients import refuse_gradient, save_weights, weights_backward
-from .registration import TYPES, autograd_function, call, define, result_type
+from .registration import TYPES, autograd_function, call, define, layer_operations, result_type
 from .vmap_rules import vmap_each
 
 # --- quantize -------------------------------------------------------------------------------------
@@ -174,6 +174,7 @@ define(
     f"{_OPTIONS}, bool fast_accum=False) -> Tensor",
     _scaled_linear,
     _fake_scaled,
+    lambda x, _, w, *__, **___: layer_operations(x, w),
 )
 define(
     "packed_linear(Tensor x, Tensor data, Tensor scales, Tensor? zeros=None, Tensor? order=None, "
@@ -181,12 +182,14 @@ define(
     "int? zero=None) -> Tensor",
     _packed_linear,
     _fake_rows,
+    layer_operations,
 )
 define(
     f"sparse_linear(Tensor x, Tensor values, Tensor metadata, Tensor? bias=None, {_OPTIONS}, "
     "str type) -> Tensor",
     _sparse_linear,
     _fake_rows,
+    layer_operations,
 )
 for _name in ("quantize", "quantize_with_scale", "scaled_linear"):
     autograd_function(_name, refuse_gradient(_name), _no_gradient, vmap_each(_name))

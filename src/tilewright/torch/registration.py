@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
+from torch.utils import flop_counter
 
 from ..lazy_imports import deferred
 from ..run.arrays import torch_arrays
@@ -24,9 +26,15 @@ FORMATS = torch_arrays.formats(torch)
 TYPES = {name: dtype for dtype, name in FORMATS.items()}
 
 
-def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def define(
+    schema: str,
+    kernel: Callable[..., Any],
+    fake: Callable[..., Any],
+    operations: Callable[..., int] | None = None,
+) -> None:
     """Define an operator: its kernel of tensors on the CPU and on a GPU, and its fake kernel, which
-    checks shapes and returns empty tensors.
+    checks shapes and returns empty tensors. ``operations``: the number of its floating-point
+    operations from the shapes of its tensors, for torch's flop counter.
     """
     LIBRARY.define(schema)
     name = schema.partition("(")[0]
@@ -39,6 +47,13 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) ->
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(name, in_memory, key)
     torch.library.register_fake(f"tilewright::{name}", fake, lib=LIBRARY)
+    if operations is not None:
+        flop_counter.register_flop_formula([getattr(torch.ops.tilewright, name)])(operations)
+
+
+def layer_operations(x: Any, w: Any, *_: Any, **__: Any) -> int:
+    """The operations of x wᵀ, from the shapes of x (…, K) and of an array with N rows."""
+    return int(2 * prod(x) * w[0])
 
 
 FUNCTIONS: dict[str, Any] = {}

@@ -95,7 +95,7 @@ def replace(
     made: dict[torch.nn.Linear, Module] = {}
     replaced, left = [], []
     for name, module in model.named_modules():
-        if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
+        if not isinstance(module, torch.nn.Linear):
             continue
         reason = _reason(name, module, by, skip, users)
         if not reason:
@@ -119,6 +119,8 @@ def _reason(
     """Why a layer is left; "" if it is not."""
     if any(fnmatch(name, pattern) for pattern in skip):
         return "named in skip"
+    if isinstance(module, Linear):
+        return "it is a layer of tilewright"
     if type(module) is not torch.nn.Linear:
         return "a subclass of Linear may be used in other ways"
     if torch.nn.utils.parametrize.is_parametrized(module):
