@@ -14,8 +14,9 @@ from tilewright.bit_packing import unpack
 from tilewright.builder import Builder, Pointer, trace
 from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError
-from tilewright.number_conversion import decode
+from tilewright.number_conversion import decode, encode
 from tilewright.quantization.conversions import CONVERSIONS, ElementConversion, conversion, table
+from tilewright.quantization.weight_types import NF4
 from tilewright.vm import Machine
 
 BLOCK = 128
@@ -58,6 +59,14 @@ def converted(row: ElementConversion, words: np.ndarray) -> np.ndarray:
     places = machine.upload(words), machine.upload(results)
     machine.launch("f", len(words) // BLOCK, BLOCK, places)
     return unpack(row.dest, machine.download(places[1], results))
+
+
+@pytest.mark.vm
+@every_row("dest", ["f16", "bf16"])
+def test_nf4_is_rounded_in_every_place(dest: str) -> None:
+    row = conversion("nf4", dest)
+    codes = np.random.default_rng(6).integers(0, 16, (BLOCK, row.elements))
+    assert np.array_equal(converted(row, row.pack(codes)), encode(dest, NF4)[codes])
 
 
 @pytest.mark.vm

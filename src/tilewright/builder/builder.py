@@ -211,6 +211,7 @@ class Builder:
     unpack = forward(ConversionOperations.unpack)
     unpack_integers = forward(IntegerUnpacking.unpack_integers)
     unpack_floats = forward(FloatUnpacking.unpack_floats)
+    unpack_table = forward(FloatUnpacking.unpack_table)
 
     # --- Memory and addresses ---
     shared = forward(KernelMemory.shared)

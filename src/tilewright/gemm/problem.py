@@ -177,8 +177,8 @@ class Problem:
             return
         if self.weights.operand != self.a:
             raise DtypeError(f"weights for {self.weights.operand} exclude A of {self.a}")
-        if self.b_major != "k" or self.pair or self.batched:
-            raise ProblemError("prepared weights must be one K-major matrix B, not batched")
+        if self.b_major != "k" or self.pair:
+            raise ProblemError("prepared weights must be a K-major B, and no pair of matrices")
 
     def _check_sparse(self) -> None:
         if self.sparse not in ("", "a", "b"):

@@ -19,9 +19,12 @@ from ..builder import Builder, Reg, trace
 from ..builder.operations.unpack_integers import pack_codes, pack_integers
 from ..dtypes import dtype
 from ..errors import DtypeError
+from ..number_conversion import encode
 from ..ptx import tree
+from .weight_types import NF4, is_integer, weight_type
 
 _EXACT = "exact"
+_ROUNDED = "rounded to nearest even"
 _NAN = "exact; a NaN becomes ±480"
 
 
@@ -50,12 +53,14 @@ class ElementConversion:
     @property
     def elements(self) -> int:
         """The number of elements in a word."""
-        return 32 // dtype(self.source).bits
+        return 32 // weight_type(self.source).bits
 
     def emit(self, k: Builder, word: Reg, zeros: Sequence[Any] = ()) -> tuple[Reg, ...]:
         """The elements of a word as registers of pairs, in order. ``zeros``: zero points of
         integers, as ``k.unpack_integers`` takes them.
         """
+        if self.source == "nf4":
+            return k.unpack_table(word, encode(self.dest, NF4).tolist(), self.dest)
         if dtype(self.source).kind == "float":
             return k.unpack_floats(word, self.source, self.dest, interleaved=self.interleaved)
         return k.unpack_integers(
@@ -65,15 +70,15 @@ class ElementConversion:
 
     def pack(self, values: npt.ArrayLike) -> npt.NDArray[np.uint32]:
         """Elements (…, n) as the words that the recipe reads: integers' values, floats' codes."""
-        if dtype(self.source).kind == "float":
-            width = f"u{dtype(self.source).bits}"
+        if not is_integer(self.source):
+            width = f"u{weight_type(self.source).bits}"
             return pack_integers(values, width, interleaved=self.interleaved)
         return pack_integers(values, self.source, interleaved=self.interleaved, biased=self.biased)
 
     def pack_codes(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """``pack`` of elements' codes, also of integers."""
-        floats = dtype(self.source).kind == "float"
-        source = f"u{dtype(self.source).bits}" if floats else self.source
+        width = f"u{weight_type(self.source).bits}"
+        source = self.source if is_integer(self.source) else width
         return pack_codes(codes, source, interleaved=self.interleaved, biased=self.biased)
 
     def opcodes(self) -> tuple[str, ...]:
@@ -109,6 +114,8 @@ def _floats() -> Iterator[ElementConversion]:
     ):
         for interleaved, count in zip((False, True), counts, strict=True):
             yield ElementConversion(source, dest, interleaved, False, count, exactness)
+    for dest in ("f16", "bf16"):
+        yield ElementConversion("nf4", dest, False, False, 22, _ROUNDED)
 
 
 CONVERSIONS: tuple[ElementConversion, ...] = (*_integers(), *_floats())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import dtype
+from .weight_types import weight_type
 
 UNIT_ROWS, UNIT_K = 64, 128
 UNITS_MULTIPLE = 2  # units along K, so that a k-tile may have two
@@ -39,7 +40,7 @@ class WeightFormat:
     @property
     def bits(self) -> int:
         """Of an element."""
-        return dtype(self.type).bits
+        return weight_type(self.type).bits
 
     @property
     def groups(self) -> int:
@@ -89,17 +90,18 @@ class WeightFormat:
 class PreparedWeights:
     """Weights in the order in which kernels read them, as B of a product.
 
-    ``units``: bytes (row blocks of 64, units along K · bytes of a unit), of any array library.
-    ``shape``: (K, N) of B. ``prepare_weights`` makes them from ``Packed`` weights.
+    ``units``: bytes (row blocks of 64, units along K · bytes of a unit), of any array library; of a
+    stack of matrices, as many such arrays. ``shape``: (K, N) of B, or (…, K, N) of a stack.
+    ``prepare_weights`` makes them from ``Packed`` weights.
     """
 
     units: Any
     format: WeightFormat
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
     def __repr__(self) -> str:
-        k, n = self.shape
-        return f"PreparedWeights({k}×{n}, {self.format}, for {self.format.operand})"
+        shape = "×".join(map(str, self.shape))
+        return f"PreparedWeights({shape}, {self.format}, for {self.format.operand})"
 
 
 def units_along(depth: int) -> int:

@@ -86,6 +86,11 @@ _FORMATS = (
 FORMATS: dict[str, BlockScaledFormat] = {row.name: row for row in _FORMATS}
 
 
+def is_integer(name: str) -> bool:
+    """Whether the elements of a type are integers."""
+    return name[0] in "us"
+
+
 def weight_type(name: object) -> WeightType:
     """The row of a type. Raises DtypeError, listing the known ones."""
     found = WEIGHT_TYPES.get(str(name).removeprefix("."))

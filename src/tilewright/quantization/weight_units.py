@@ -17,7 +17,7 @@ import numpy as np
 
 from ..dtypes import dtype
 from ..errors import DtypeError, ProblemError
-from ..number_conversion import encode
+from ..number_conversion import decode, encode
 from .array_access import Array, codes, info, numbers
 from .conversions import fastest
 from .packed import Packed
@@ -26,6 +26,8 @@ from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, uni
 STEP_K = 16  # of a wgmma
 MIN_GROUP = STEP_K
 OPERAND_TYPES = ("f16", "bf16")
+# 6-bit elements are stored as 8-bit ones, which hold them exactly.
+STORED_TYPES = {"e2m3": "e4m3", "e3m2": "e4m3"}
 # A scale's own type, or one that holds it exactly.
 SCALE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "ue8m0": "bf16", "e4m3": "bf16"}
 
@@ -38,16 +40,15 @@ def weight_format(packed: Packed, operand: str) -> WeightFormat:
     if operand not in OPERAND_TYPES:
         allowed = " or ".join(OPERAND_TYPES)
         raise DtypeError(f"a must be {allowed} for packed weights, got {operand}")
-    if packed.ndim != 2:
-        raise ProblemError(f"packed weights must be one matrix, got shape {packed.shape}")
     scale = SCALE_TYPES[info("scales", packed.scales).dtype]
     zeros, zero = packed.zero_kind, 0
     if isinstance(packed.zeros, int):
         zeros, zero = "none", packed.zeros
     elif zeros == "float":
         zeros = info("zeros", packed.zeros).dtype
-    made = WeightFormat(packed.type, operand, unit_group(packed), scale, zeros, zero)
-    fastest(packed.type, operand)  # raises DtypeError where no recipe converts these elements
+    type_ = STORED_TYPES.get(packed.type, packed.type)
+    made = WeightFormat(type_, operand, unit_group(packed), scale, zeros, zero)
+    fastest(type_, operand)  # raises DtypeError where no recipe converts these elements
     return made
 
 
@@ -73,10 +74,14 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
     """
     form = weight_format(packed, operand)
     stored = packed.T if packed.transposed else packed
-    rows, depth = stored.shape
+    *stack, rows, depth = stored.shape
+    if stack:
+        matrices = (_matrix(stored, i) for i in range(stack[0]))
+        every = [prepare_weights(matrix, operand).units for matrix in matrices]
+        return PreparedWeights(np.stack(every), form, (*stack, depth, rows))
     blocks, along = -(-rows // UNIT_ROWS), units_along(depth)
     units = np.zeros((blocks, along, form.unit_bytes), np.uint8)
-    elements = stored.element_codes()
+    elements = _stored_codes(stored)
     for block in range(blocks):
         part = elements[block * UNIT_ROWS : (block + 1) * UNIT_ROWS]
         units[block, :, : form.scale_offset] = _element_bytes(form, _padded(part, along * UNIT_K))
@@ -88,6 +93,22 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
             part = _row_pairs(form, _per_unit_group(form, stored, name, type_), blocks)
             units[:, :, begin : begin + part.shape[-1]] = part
     return PreparedWeights(units.reshape(blocks, -1), form, (depth, rows))
+
+
+def _matrix(stack: Packed, index: int) -> Packed:
+    """A matrix of a stack, without ``order`` and ``global_scale``."""
+    zeros = stack.zeros
+    zeros = zeros if zeros is None or isinstance(zeros, int) else zeros[index]
+    return Packed(stack.data[index], stack.scales[index], stack.type, stack.group, zeros)
+
+
+def _stored_codes(stored: Packed) -> Array:
+    """The elements' bits in the type in which a unit stores them."""
+    codes_, type_ = stored.element_codes(), STORED_TYPES.get(stored.type)
+    if type_ is None:
+        return codes_
+    all_codes = np.arange(1 << dtype(stored.type).bits)
+    return np.asarray(encode(type_, decode(stored.type, all_codes)), np.uint8)[codes_]
 
 
 def _padded(matrix: Array, columns: int) -> Array:

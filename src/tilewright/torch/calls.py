@@ -41,7 +41,7 @@ def matmul(
     Raises ProblemError for ``out``, EpilogueError for an epilogue, ProblemError for α and β that
     are tensors.
     """
-    names = "out_dtype", "precision", "fast_accum", "device", "config"
+    names = "out_dtype", "precision", "fast_accum", "device", "config", "static"
     if torch.compiler.is_compiling() and (epilogue is not None or out is not None):
         factors = {"c": c, "alpha": alpha, "beta": beta}
         return _untraced_matmul(a, b, out=out, epilogue=epilogue, **factors, **options)
@@ -190,8 +190,15 @@ def _options(
     fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
+    static: Any = None,
 ) -> dict[str, Any]:
     """The options as the operators take them."""
+    if static is not None:
+        raise ProblemError(
+            "static must be None where a gradient is recorded or a call is traced, got "
+            f"{static!r:.60}",
+            hint=_NO_GRADIENT,
+        )
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         out_dtype = TYPES[format_name(out_dtype)]
     return {

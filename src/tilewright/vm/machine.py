@@ -97,8 +97,8 @@ class Machine:
 
     A ``checked`` machine also reports synchronization errors as faults, even where the result is
     right: data races in shared memory, missing fences, CTAs that exit while others use their shared
-    memory, accesses to global memory of a ``programmatic`` launch before
-    ``griddepcontrol.wait``, and initialization of an mbarrier that is already initialized. It
+    memory, accesses of a ``programmatic`` launch before ``griddepcontrol.wait`` to global memory
+    that is not ``read_only``, and initialization of an mbarrier that is already initialized. It
     reports likely mistakes too: copied operands that no ``wgmma`` reads, and accumulators that are
     overwritten before they were waited for.
     """
@@ -283,10 +283,11 @@ class Machine:
         memory in bytes. ``cluster``: the CTAs of a cluster (default: as the kernel declares, else
         1). ``cooperative``: all CTAs are co-resident and may wait for each other (default: if the
         kernel uses the grid barrier, as ``grid.sync()`` does). ``programmatic``: on a GPU the
-        launch may begin before the previous grid has ended; a checked machine reports an access to
-        global memory before ``griddepcontrol.wait``. ``on_step``: the NumPy evaluator runs one
-        instruction at a time and calls it with each ``Step`` before the step is executed.
-        ``watch``: is called with the number of CTAs started and the number of all CTAs.
+        launch may begin before the previous grid has ended; a checked machine reports an access
+        before ``griddepcontrol.wait`` to global memory that is not read-only (``upload``).
+        ``on_step``: the NumPy evaluator runs one instruction at a time and calls it with each
+        ``Step`` before the step is executed. ``watch``: is called with the number of CTAs started
+        and the number of all CTAs.
 
         Raises PtxCheckError and UnknownInstruction for a kernel that can't be run, LaunchError for
         wrong launch arguments, VmFault for errors of the kernel. An exception of ``on_step`` or

@@ -153,6 +153,18 @@ def test_access_after_a_wait_is_allowed(kernel: Kernel, ctas: int) -> None:
     assert run(kernel, ctas=ctas).tolist() == list(range(64))
 
 
+def test_memory_that_no_kernel_writes_may_be_read_early() -> None:
+    traced = trace(read, name="f", params=dict.fromkeys("ab", "ptr f32 align 16"), block=64)
+    machine = vm.Machine("sm_90a", checked=True)
+    machine.load(traced.module)
+    a = machine.upload(np.arange(64, dtype="f4"), read_only=True)
+    b = machine.upload(np.zeros(64, "f4"))
+    machine.launch("f", 1, 64, [a, b], programmatic=True)
+    assert machine.download(b, np.zeros(64, "f4")).tolist() == list(range(64))
+    with pytest.raises(VmFault, match="writes to"):
+        machine.launch("f", 1, 64, [b, a])  # an earlier kernel that breaks the promise
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_a_launch_with_arrays_reports_it_too(early: bool) -> None:
     kernel = tilewright.kernel(params=dict.fromkeys("ab", "ptr f32"), block=64)(read)

@@ -11,6 +11,7 @@ Words may be interleaved as ``unpack_integers`` describes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...dtypes import DType
@@ -71,6 +72,40 @@ class FloatUnpacking:
             return self._converted(word, interleaved)
         tops = self._nibble_tops if t.bits == 4 else self._byte_tops
         return tuple(self._placed(x, t.name, to.name) for x in tops(word, interleaved))
+
+    def unpack_table(
+        self, word: Reg, table: Sequence[int], dest: str | DType = "f16"
+    ) -> tuple[Reg, ...]:
+        """The eight nibbles of a 32-bit word as pairs of f16 or bf16, the bits ``table[nibble]`` of
+        16 numbers. Pair i holds nibbles 2i (lower half) and 2i + 1. 22 instructions without moves:
+        each nibble selects a byte of each quarter of the table, then one of the halves.
+        """
+        pair = f"{checked_dtype(dest).name}x2"
+        if len(table) != 16 or word.dtype.bits != 32:
+            raise kernel_error(
+                f"a 32-bit register must be unpacked by 16 numbers, got {word.dtype.name} and "
+                f"{len(table)}"
+            )
+        quarters = [
+            sum((table[i + j] >> shift & 0xFF) << 8 * j for j in range(4))
+            for shift in (0, 8)
+            for i in range(0, 16, 4)
+        ]
+        emit = self._emitter.compute
+        places = emit("lop3.b32", word, 0x77777777, 0, _AND, dtype="b32")
+        halves = self._shifted("shr", word, 1)
+        made: list[Reg] = []
+        for part in range(2):
+            if part:
+                places, halves = (self._shifted("shr", x, 16) for x in (places, halves))
+            half = emit("lop3.b32", halves, 0x4444, 0x3210, _AND_OR, dtype="b32")
+            of_places = [
+                emit("prmt.b32", low, high, places, dtype="b32")
+                for low, high in zip(quarters[::2], quarters[1::2], strict=True)
+            ]
+            low, high = (emit("prmt.b32", *of_places[i : i + 2], half, dtype="b32") for i in (0, 2))
+            made += [self._prmt(low, high, s, pair) for s in (0x5140, 0x7362)]
+        return tuple(made)
 
     def _prmt(self, a: Reg, b: Any, selector: int, dtype: str) -> Reg:
         return self._emitter.compute("prmt.b32", a, b, selector, dtype=dtype)

@@ -87,8 +87,10 @@ def slow_epilogue_call(
     """
     a, b, c, out, alpha, beta, operands = arguments
     scales = None
-    if function is not None and has_quantized(a, b):
-        a, b, function, operands, scales = without_scales(a, b, function, operands)
+    static = options.static
+    if function is not None and (static is not None or has_quantized(a, b)):
+        found = without_scales(a, b, function, operands, static)
+        a, b, function, operands, scales = found
     passed = epilogue_arguments(function, c, alpha, beta, operands)
     call = launch_with_epilogue(a, b, passed, options, out, problem, scales)
     if isinstance(out, Mapping):

@@ -290,11 +290,12 @@ def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
         _check_one_product(len(parts))
         va, vb, vc = parts[0]["a"], parts[0]["b"], parts[0].get("c")
         vd = vd and parts[0]["out"]
-    reads_c, (out_dtype, precision, fast_accum, _, config) = c is not None, options
-    request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
+    passed = options.out_dtype, c is not None, options.precision, options.fast_accum
+    request = make_request(va, vb, vc, vd, *passed)
     if arguments.scales is not None:
         request, _ = request_with_scales(request, arguments.scales)
-    return replace(Plan.of(prepare_call(request, on, config), config), kept=kept_share(a, b))
+    made = Plan.of(prepare_call(request, on, options.config), options.config)
+    return replace(made, kept=kept_share(a, b))
 
 
 def _check_one_product(products: int) -> None:

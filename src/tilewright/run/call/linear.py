@@ -17,6 +17,7 @@ from .epilogue_call import launch_with_epilogue
 from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
+from .matmul import matmul
 from .request import MatmulOptions
 from .scaled.fast_scaled_call import is_gathered, unpacked
 from .scaled.scaled_operands import has_quantized, without_scales
@@ -39,6 +40,7 @@ def linear(
     fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
+    static: str | None = None,
 ) -> Any:
     """activation(x wᵀ + bias) + residual, rounded once.
 
@@ -48,7 +50,8 @@ def linear(
     result is activation(x gateᵀ) · (x wᵀ + bias) + residual, in one pass over x: SwiGLU with silu.
     The two weights may be halves of one matrix.
 
-    ``x`` (M, K) and the weights may be ``Scaled`` matrices, with scales that ``matmul`` takes.
+    ``x`` (M, K) and the weights may be ``Scaled`` matrices, with scales that ``matmul`` takes, and
+    the weights ``Packed``; with a gate these are two products, the first of which is kept in f32.
 
     ``save``: values to return besides, rounded to the result's type: ``preactivation`` (x wᵀ +
     bias) and ``gate`` (x gateᵀ). The result then is a dict with the layer's output as ``y``.
@@ -58,7 +61,7 @@ def linear(
 
     Raises ProblemError, EpilogueError and what ``matmul`` raises.
     """
-    options = out_dtype, precision, fast_accum, device, config
+    options = out_dtype, precision, fast_accum, device, config, static
     try:
         function = _activation_key(activation)
         key: Any = function, save, type(x), x.shape, w.shape, options
@@ -107,7 +110,8 @@ class _Layer(NamedTuple):
     ) -> tuple[LaunchedEpilogue, tuple[int, ...]]:
         """The call, of matrices in the same memory, and the shape of the layer's output."""
         x, w, bias, gate, residual, out = self
-        epilogue = layer_epilogue(activation, gate is not None, save)
+        packed = gate is not None and _are_packed(w, gate)
+        epilogue = layer_epilogue(activation, gate is not None, save, by_operand=packed)
         *lead, depth = _shape("x", x, 1)
         columns, _ = _shape("w", w, 2, 2)
         _expect("w", w, (columns, depth))
@@ -119,23 +123,26 @@ class _Layer(NamedTuple):
         if residual is not None:
             _expect("residual", residual, shape)
             operands["residual"] = residual.reshape(rows, columns)
-        b: Any = w.T
+        a, b, scales = x.reshape(rows, depth), w.T, None
         if gate is not None:
-            _check_gate(w, gate)
             _expect("gate", gate, (columns, depth))
-            b = (gate.T, b)
+            if packed:
+                operands["gate"] = matmul(a, gate.T, **_gate_options(options))
+            else:
+                b = (gate.T, b)
         flat = None if out is None else _flat_out(out, tuple(lead), columns)
-        a, scales = x.reshape(rows, depth), None
-        if has_quantized(a, b):
-            a, b, epilogue, operands, scales = without_scales(a, b, epilogue, operands)
+        static = options.static
+        if static is not None or has_quantized(a, b):
+            found = without_scales(a, b, epilogue, operands, static)
+            a, b, epilogue, operands, scales = found
         arguments = EpilogueArguments(epilogue, {}, operands)
         return launch_with_epilogue(a, b, arguments, options, flat, scales=scales), shape
 
     def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy, or packed with act-order.
+        None if a matrix is a copy, or packed with act-order or a gate.
         """
-        if is_gathered(self.w, self.gate):
+        if is_gathered(self.w) or isinstance(self.gate, Packed):
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
@@ -154,14 +161,19 @@ class _Layer(NamedTuple):
         return fast_call_with_epilogue(call, form, matrices, sources, shape)
 
 
-def _check_gate(w: Any, gate: Any) -> None:
-    """Raise EpilogueError for packed weights: a kernel multiplies by one such matrix."""
-    for name, weights in (("w", w), ("gate", gate)):
-        if isinstance(weights, Packed):
-            raise EpilogueError(
-                f"{name} must be an array or Scaled where there is a gate, got {weights}",
-                hint="multiply the results of two calls",
-            )
+def _are_packed(w: Any, gate: Any) -> bool:
+    """Whether both are packed: a kernel multiplies by one such matrix, so x gateᵀ is an operand, in
+    f32, of the epilogue of x wᵀ. Raises EpilogueError if one of them is.
+    """
+    packed = [isinstance(weights, Packed) for weights in (w, gate)]
+    if packed[0] != packed[1]:
+        raise EpilogueError(f"w and gate must both be packed or neither, got {w} and {gate}")
+    return packed[0]
+
+
+def _gate_options(options: MatmulOptions) -> dict[str, Any]:
+    """The options of x gateᵀ."""
+    return options._asdict() | {"out_dtype": "f32"}
 
 
 def check_saved(save: Any, gated: bool) -> tuple[str, ...]:
@@ -201,9 +213,12 @@ def _activation_key(activation: Any) -> Any:
     return (activation,) if named else function_key(activation)
 
 
-def layer_epilogue(activation: Any, gated: bool, save: Any) -> Epilogue:
+def layer_epilogue(
+    activation: Any, gated: bool, save: Any, *, by_operand: bool = False
+) -> Epilogue:
     """The epilogue of a layer, with operands ``bias`` and ``residual``; two accumulators if it is
-    ``gated``, the gate's first. Raises EpilogueError for an unknown activation or value to save.
+    ``gated``, the gate's first, or with a gate ``by_operand`` one, and an operand ``gate``. Raises
+    EpilogueError for an unknown activation or value to save.
     """
     key, save = _activation_key(activation), check_saved(save, gated)
     activation = _activation(activation)
@@ -223,8 +238,11 @@ def layer_epilogue(activation: Any, gated: bool, save: Any) -> Epilogue:
         x = acc if bias is None else acc + bias
         return finish({"preactivation": x, "gate": gate}, activated(gate) * x, residual)
 
-    function = with_gate if gated else plain
-    return epilogue_with_key(function, None if key is None else (key, gated, save))
+    def by_gate(acc: Any, gate: Any, bias: Any = None, residual: Any = None) -> Any:
+        return with_gate(gate, acc, bias, residual)
+
+    function: Callable[..., Any] = plain if not gated else by_gate if by_operand else with_gate
+    return epilogue_with_key(function, None if key is None else (key, gated, by_operand, save))
 
 
 def _shape(name: str, array: Any, least: int, most: int | None = None) -> tuple[int, ...]:

@@ -56,6 +56,7 @@ def matmul(
     fast_accum: bool = False,
     device: Any = None,
     config: gemm.AnyConfig | str | None = None,
+    static: str | None = None,
     epilogue: Any = None,
     **operands: Any,
 ) -> Any:
@@ -108,7 +109,8 @@ def matmul(
     ``b`` may be ``Packed`` weights K×N (``packed.T`` of a layer's), and ``a`` then is f16 or bf16:
     the mainloop converts the elements exactly to ``a``'s type and multiplies each group's
     accumulator by its scale, in f32 (docs/quantization.md). They are reordered once, in the first
-    call.
+    call. ``static="b"`` is the promise that no kernel writes them: they may be loaded while prior
+    kernels of the stream still run (programmatic dependent launch).
 
     ``a`` or ``b`` may be a ``Sparse24`` matrix, sparse along K (docs/sparsity.md); f32 then is
     multiplied as tf32.
@@ -116,11 +118,11 @@ def matmul(
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
     if epilogue is not None or operands:
-        options = out_dtype, precision, fast_accum, device, config
+        options = out_dtype, precision, fast_accum, device, config, static
         arguments = a, b, c, out, alpha, beta, operands
         return epilogue_call.matmul_with_epilogue(arguments, options, epilogue)
     try:
-        key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
+        key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config, static
         candidates = _fast_calls.by_key.get(key, ())
     except (AttributeError, RuntimeError, TypeError):  # no shape, or an unhashable configuration
         key, candidates = None, ()
@@ -128,7 +130,7 @@ def matmul(
         result = fast_call(a, b, c, out, alpha, beta)
         if result is not None:
             return result
-    options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+    options = MatmulOptions(out_dtype, precision, fast_accum, device, config, static)
     if own := array_view.operators((a, b, c, out, alpha, beta)):
         return own.matmul(a, b, c=c, alpha=alpha, beta=beta, out=out, **options._asdict())
     result, repeat = slow_call(MatmulArguments(a, b, c, out, alpha, beta), options)
@@ -149,8 +151,8 @@ def slow_call(
     Raises ProblemError if ``problem`` is given and the arrays pose another problem.
     """
     passed = arguments
-    if is_quantized(arguments.a, arguments.b):
-        in_blocks = scaled_operands.with_block_scales(arguments)
+    if options.static is not None or is_quantized(arguments.a, arguments.b):
+        in_blocks = scaled_operands.with_block_scales(arguments, options.static)
         if in_blocks is None:
             return _call_with_scales(arguments, options, problem)
         arguments = in_blocks

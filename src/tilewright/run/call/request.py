@@ -61,6 +61,7 @@ class MatmulOptions(NamedTuple):
     fast_accum: bool = False
     device: Any = None
     config: Any = None
+    static: Any = None
 
 
 class OperandSignature(NamedTuple):
@@ -98,10 +99,10 @@ class BlockScaleRequest(NamedTuple):
 
 
 class WeightRequest(NamedTuple):
-    """Prepared weights as B, K×N; the array of B is that of their units."""
+    """Prepared weights as B, K×N or a stack; the array of B is that of their units."""
 
     format: WeightFormat
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
 
 class GroupRequest(NamedTuple):

@@ -11,7 +11,15 @@ from __future__ import annotations
 from ...native.intrinsics import at, lshr, umod
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
 from ..state.lane_groups import fault
-from ..state.records import BAD_FENCE, GRID_DEPENDENCY, RACE, Cta, WarpRecord
+from ..state.records import (
+    BAD_FENCE,
+    GRID_DEPENDENCY,
+    LIVE_READ_ONLY,
+    RACE,
+    Cta,
+    LaunchRecord,
+    WarpRecord,
+)
 from .vector_clocks import (
     ACTOR,
     ASYNC_COPIES,
@@ -239,10 +247,24 @@ def writes_same_value(cta: Cta, low: i64, n: i64, values: Ptr[u8], size: i64, pc
 # --- the previous grid ----------------------------------------------------------------------------
 
 
+@native(inline=True)
+def is_read_only(launch: LaunchRecord, a: i64) -> i64:
+    """Whether the allocation at a device address is one that no kernel may write."""
+    for i in range(launch.allocation_count):
+        allocation = launch.allocations[i]
+        if a >= allocation.start and a < allocation.end:
+            return 1 if allocation.live == LIVE_READ_ONLY else 0
+    return 0
+
+
 @when_checked
 def check_grid_dependency(w: WarpRecord, a: i64, lane: i64, pc: i64) -> i64:
-    """Global memory is accessed. Returns 1 after a fault if the previous grid may still use it."""
+    """Global memory is accessed. Returns 1 after a fault if the previous grid may still use it;
+    read-only memory it may only read.
+    """
     if w.launch.overlaps == 0 or clock(w.cta, w.index)[previous_grid_actor(w.cta)] != 0:
+        return 0
+    if is_read_only(w.launch, a) != 0:
         return 0
     fault(w, GRID_DEPENDENCY, pc, lane, a)
     return 1

@@ -39,6 +39,8 @@ class UnitCopy(StageCopy):
         self.sources = []
         for i in range(self.own):
             row_block = k.min(first + i, self.row_blocks - 1)
+            if tile.batch is not None:
+                row_block = row_block + tile.batch * self.row_blocks
             offset = (row_block * self.along).to("u64") * self.unit_bytes
             self.sources.append(self.weights + offset)
         return self.operand.bytes

@@ -6,6 +6,8 @@ permutation of K (``order``) is A's: its columns are gathered before the product
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +29,30 @@ class WeightOperands(NamedTuple):
     factor: Any
 
 
-def weight_operands(a: Any, b: Any) -> WeightOperands:
+def weight_operands(a: Any, b: Any, static: Any = None) -> WeightOperands:
     """A, with its columns in the order of the weights, and B prepared for A's type.
 
-    ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones. Raises DtypeError and
-    ProblemError for weights that no kernel multiplies.
+    ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones; ``static``: as
+    ``matmul`` takes it. Raises DtypeError and ProblemError for weights that no kernel multiplies.
     """
+    found = _operands(a, b)
+    if static is None:
+        return found
+    form = replace(found.b.format, static=True)
+    return found._replace(b=replace(found.b, format=form))
+
+
+def check_static(static: Any, b: Any) -> None:
+    """Raise ProblemError for a ``static`` that is not ``"b"``, or a B that is not packed."""
+    if static is None:
+        return
+    if static != "b":
+        raise ProblemError(f"static must be 'b' or None, got {static!r:.60}")
+    if not isinstance(b, Packed | PreparedWeights):
+        raise ProblemError(f"b must be packed weights where static is 'b', got {type(b).__name__}")
+
+
+def _operands(a: Any, b: Any) -> WeightOperands:
     if isinstance(b, PreparedWeights):
         return WeightOperands(a, b, None)
     given = array_view.view(a)
@@ -46,6 +66,9 @@ def weight_operands(a: Any, b: Any) -> WeightOperands:
     if not given.shape or given.shape[-1] != k:
         shape = "×".join(map(str, given.shape))
         raise ProblemError(f"a must have K = {k} columns, got shape {shape}")
+    if b.ndim == 3 and given.shape[:-2] != b.shape[:1]:
+        shape = "×".join(map(str, given.shape))
+        raise ProblemError(f"a must be a stack of {b.shape[0]} matrices, as b is, got {shape}")
     where = array_view.view(b.data).device
     if given.device != where:
         raise DeviceError(f"b must be on {given.device}, where a is, got weights on {where}")
@@ -70,7 +93,8 @@ def prepare(weights: Packed, operand: str) -> PreparedWeights:
     units = array_view.empty_like_kind(weights.data, made.units.shape, "u8")
     on = device(data.device)
     on.wait(array_view.stream_of(units))  # kernels that used this memory before
-    on.upload(array_view.view(units).address, made.units, made.units.shape[1])
+    columns = made.units.shape[-1]
+    on.upload(array_view.view(units).address, made.units.reshape(-1, columns), columns)
     on.wait()
     return PreparedWeights(units, made.format, made.shape)
 
@@ -92,12 +116,14 @@ def _on_host(weights: Packed) -> Packed:
 def _downloaded(array: Any) -> Any:
     """The bits of an array on a GPU."""
     view = array_view.view(array)
-    rows, columns = view.shape
+    *lead, columns = view.shape
     on = device(view.device)
     on.wait(array_view.stream_of(array))
-    if view.strides[1] != 1:
+    step = view.strides[-2]
+    whole = len(lead) == 1 or view.strides[0] == lead[1] * step
+    if view.strides[-1] != 1 or not whole:
         what = "arrays of packed weights must have contiguous rows"
         raise ProblemError(f"{what}, got strides {view.strides}")
-    bits = np.empty((rows, columns), f"u{max(1, dtype(view.dtype).bits // 8)}")
-    on.download(bits, view.address, view.strides[0])
-    return bits
+    bits = np.empty((prod(lead), columns), f"u{max(1, dtype(view.dtype).bits // 8)}")
+    on.download(bits, view.address, step)
+    return bits.reshape(view.shape)

@@ -31,7 +31,7 @@ from ....quantization.scaled import Scaled
 from ....quantization.weight_format import PreparedWeights
 from ..alpha_beta import ALPHA, BETA
 from ..request import BlockScales, MatmulArguments
-from .prepared_operand import weight_operands
+from .prepared_operand import check_static, weight_operands
 from .zero_points import column_sums, row_sums
 
 MATRICES = ("a", "b", "b2")
@@ -55,17 +55,20 @@ class ArraysWithScales(NamedTuple):
     scales: BlockScales | None = None
 
 
-def without_scales(a: Any, b: Any, function: Any, operands: Mapping[str, Any]) -> ArraysWithScales:
+def without_scales(
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any = None
+) -> ArraysWithScales:
     """The data of the matrices, and their scales: block scales, or operands of the epilogue of
-    their accumulators in front of ``function``.
+    their accumulators in front of ``function``. ``static``: as ``matmul`` takes it.
 
     Raises ProblemError for other scales that vary along K.
     """
+    check_static(static, b)
     if (scales := block_scales(a, b)) is not None:
         return ArraysWithScales(a.data, b.data, function, {**operands}, scales)
     if isinstance(b, _WEIGHTS):
         _check_matrix("a", a)
-        return _weights_as_operands(a, b, function, operands)
+        return _weights_as_operands(a, b, function, operands, static)
     matrices = _matrices(a, b)
     for name, matrix in zip(MATRICES, matrices, strict=False):
         _check_matrix(name, matrix)
@@ -99,11 +102,11 @@ def scale_operands(matrices: Sequence[Any], depth_axis: int = 0) -> dict[str, tu
 
 
 def _weights_as_operands(
-    a: Any, b: Any, function: Any, operands: Mapping[str, Any]
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any
 ) -> ArraysWithScales:
     """``without_scales`` for packed weights, whose global scale is an operand."""
     scales = {"a_scales": a.scales} if isinstance(a, Scaled) else {}
-    found = weight_operands(a.data if isinstance(a, Scaled) else a, b)
+    found = weight_operands(a.data if isinstance(a, Scaled) else a, b, static)
     if found.factor is not None:
         scales["b_scales"] = found.factor
     wrapped = _with_scales(function, tuple(scales), 1)
@@ -137,13 +140,15 @@ def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
     return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
 
 
-def with_block_scales(arguments: MatmulArguments) -> MatmulArguments | None:
+def with_block_scales(arguments: MatmulArguments, static: Any = None) -> MatmulArguments | None:
     """The arguments with the data of A and B and their scales in blocks of 128 along K, which the
     mainloop multiplies, or with packed weights as the mainloop reads them; None for other matrices.
+    ``static``: as ``matmul`` takes it.
     """
     a, b = arguments.a, arguments.b
+    check_static(static, b)
     if isinstance(b, _WEIGHTS) and not isinstance(a, Scaled | Packed):
-        found = weight_operands(a, b)
+        found = weight_operands(a, b, static)
         return arguments._replace(a=found.a, b=found.b) if found.factor is None else None
     scales = block_scales(a, b)
     return None if scales is None else arguments._replace(a=a.data, b=b.data, scales=scales)

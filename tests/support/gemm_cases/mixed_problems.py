@@ -1,0 +1,138 @@
+"""Random products with packed weights, and the bound of their error against f64.
+
+Several problems share a kernel: the format of the weights, A's and D's type and the configuration.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tilewright
+from tilewright import gemm
+from tilewright.dtypes import dtype
+from tilewright.gemm.problem import Problem
+from tilewright.gemm.tma.tma_config import TmaConfig
+from tilewright.quantization import Packed
+from tilewright.quantization.weight_types import WEIGHT_TYPES, pack_elements
+from tilewright.quantization.weight_units import weight_format
+from tilewright.target import DEFAULT_DEVICE
+
+INTEGERS = ("u4", "s4", "u8", "s8")
+FLOATS = ("e2m1", "e4m3", "e5m2", "e2m3", "e3m2", "nf4")
+ELEMENT_ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}  # of nf4, to A's type
+SCALES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
+OUTPUTS = {"f16": ("f16", "f32"), "bf16": ("bf16", "f32")}
+ROUNDING = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}  # of a result; a flush adds 2^-24
+ACCUMULATION = 2.0**-19  # of the sum of the products' magnitudes
+
+
+@dataclass(frozen=True)
+class MixedKernel:
+    """What problems of a part share. ``group``: None for all of K."""
+
+    type: str
+    group: int | None
+    scale: str
+    zeros: str  # "none", "integer", "one", or the type of floats
+    operand: str
+    output: str
+    order: bool
+    config: str | None
+
+
+def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> MixedKernel:
+    """A kernel with tiles of at most so many columns; or the chosen configuration."""
+    type_ = draw.choice(INTEGERS + FLOATS)
+    zeros = draw.choice(("none", "integer", "one", "f16", "f32")) if type_ in INTEGERS else "none"
+    operand = "f16" if type_ == "e5m2" else draw.choice(tuple(OUTPUTS))
+    kernel = MixedKernel(
+        type_, draw.choice((16, 32, 64, 128, 128, 256, None)), draw.choice(SCALES), zeros, operand,
+        draw.choice(OUTPUTS[operand]), draw.random() < 0.15, None,
+    )  # fmt: skip
+    if chosen:
+        return kernel
+    form = weight_format(random_weights(kernel, np.random.default_rng(0), 64, 256), operand)
+    problem = Problem(64, 512, 1024, operand, operand, kernel.output, b_major="k", weights=form)
+    fitting = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
+    found = draw.choice(fitting)
+    assert isinstance(found, TmaConfig)
+    stages = min(found.stages, found.slices * draw.choice((2, 3, 4)))
+    return replace(kernel, config=str(replace(found, stages=stages)))
+
+
+def random_weights(kernel: MixedKernel, rng: np.random.Generator, n: int, k: int) -> Packed:
+    """Weights N×K of random elements; some scales are negative or 0."""
+    row = WEIGHT_TYPES[kernel.type]
+    codes = rng.integers(0, 1 << row.bits, (n, k))
+    if kernel.type in ("e4m3", "e5m2"):  # no NaNs and infinities
+        codes &= 0x77 if kernel.type == "e4m3" else 0x7B
+    groups = (n, k // (kernel.group or k))
+    scales = np.exp2(rng.integers(-3, 3, groups)).astype(np.float32)
+    if kernel.scale != "ue8m0":
+        scales *= rng.choice(np.array([1, 1.25, -1.5, 0], np.float32), groups)
+    scales = scales.astype(dtype(kernel.scale).numpy)
+    zeros: Any = None
+    low, high = row.range
+    if kernel.zeros == "one":
+        zeros = int(rng.integers(low, high))
+    elif kernel.zeros == "integer":
+        zeros = rng.integers(low, high, groups).astype("i1" if row.name[0] == "s" else "u1")
+    elif kernel.zeros != "none":
+        zeros = rng.standard_normal(groups).astype(dtype(kernel.zeros).numpy)
+    order = rng.permutation(k).astype(np.int32) if kernel.order else None
+    data = pack_elements(row, codes)
+    return Packed(data, scales, kernel.type, kernel.group, zeros, order)
+
+
+def random_sizes(draw: random.Random, kernel: MixedKernel, largest: int) -> tuple[int, int, int]:
+    """M, N and K; K is a multiple of what the kernel needs. A given configuration may need rows of
+    D that are aligned.
+    """
+    m, n = (round(math.exp(draw.random() * math.log(largest))) for _ in range(2))
+    n = n if kernel.config is None else -(-n // 8) * 8
+    step = kernel.group or 16
+    return m, n, step * draw.randint(1, max(1, largest // step))
+
+
+def product(kernel: MixedKernel, x: Any, packed: Any, **options: Any) -> Any:
+    """D of the problem."""
+    return tilewright.matmul(x, packed.T, out_dtype=kernel.output, config=kernel.config, **options)
+
+
+def check_problem(
+    draw: random.Random, kernel: MixedKernel, largest: int, **options: Any
+) -> tuple[Any, Any, Any]:
+    """D must be right; returns A, the weights and D. Raises AssertionError."""
+    m, n, k = random_sizes(draw, kernel, largest)
+    rng = np.random.default_rng(draw.randrange(1 << 32))
+    packed = random_weights(kernel, rng, n, k)
+    type_ = np.float16 if kernel.operand == "f16" else ml_dtypes.bfloat16
+    x = (rng.standard_normal((m, k)) / 8).astype(type_)
+    d = product(kernel, x, packed, **options)
+    wide, w = x.astype(np.float64), packed.dequantize().astype(np.float64)
+    exact, magnitude = wide @ w.T, np.abs(wide) @ largest_elements(packed, w).T
+    rounded = ELEMENT_ROUNDING[kernel.operand] if kernel.type == "nf4" else 0.0
+    bound = (
+        (ACCUMULATION + rounded) * magnitude + ROUNDING[kernel.output] * np.abs(exact) + 2.0**-24
+    )
+    error = np.abs(d.astype(np.float64) - exact)
+    finite = np.abs(exact) < 6e4  # f16 has no larger numbers
+    assert (error <= bound)[finite].all(), (kernel, (m, n, k), (error / bound)[finite].max())
+    return x, packed, d
+
+
+def largest_elements(packed: Packed, w: Any) -> Any:
+    """Magnitudes that bound what the kernel adds: float zero points are added after the group."""
+    if packed.zero_kind != "float":
+        return np.abs(w)
+    plain = Packed(packed.data, packed.scales, packed.type, packed.group, None, packed.order)
+    zeros = np.repeat(np.abs(packed.zeros.astype(np.float64)), packed._group, -1)
+    if packed.order is not None:
+        zeros[:, packed.order] = zeros.copy()
+    return np.abs(plain.dequantize()) + zeros
