@@ -70,7 +70,6 @@ def test_defaults_of_the_notation() -> None:
         ("tma:256x64x64:4:4", "consumer warpgroups must be 1 to 3"),
         ("tma:64x64x64:1p:4", "and 2 for pingpong"),
         ("tma:192x64x64:2:4", "tile_m must be a multiple of 128, got 192"),
-        ("tma:64x64x64:3:2", "sliced-K needs a stage for each of 3 slices"),
         ("tma:32x64x64:1:4", "tile_m must be a multiple of 64, got 32"),
         ("tma:64x4x64:1:4", "tile_n must be a multiple of 8 up to 256, got 4"),
         ("tma:64x264x64:1:4", "tile_n must be a multiple of 8 up to 256, got 264"),

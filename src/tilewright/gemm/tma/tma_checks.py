@@ -219,6 +219,14 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         (bk % UNIT_K != 0) | (bk > most),
         lambda: f": tile_k must be {UNIT_K} or {most} for prepared weights, got {bk}",
     )
+    # A stage belongs to one slice: another's wait for a later phase of its barrier could end two
+    # phases too early. A slice keeps its stage until its next one is full.
+    slices, stages = config.slices, config.stages
+    least = 2 * slices
+    yield _Rule(
+        (slices > 1) & ((stages % slices != 0) | (stages < least)),
+        lambda: f": stages must be a multiple of {slices}, at least {least}, for sliced-K",
+    )
 
 
 def _misfits(operand: TmaOperand) -> Any:

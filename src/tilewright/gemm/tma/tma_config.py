@@ -63,8 +63,6 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: tile_n must be a multiple of 8 up to 256, got {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= MAX_STAGES:
             raise ConfigError(f"{self}: tile_k must be a power of two and stages 2 to {MAX_STAGES}")
-        if self.stages < self.slices:
-            raise ConfigError(f"{self}: sliced-K needs a stage for each of {self.slices} slices")
         check_group(self)
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: cluster sizes must be powers of two, got {self.cluster}")

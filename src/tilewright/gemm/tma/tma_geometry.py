@@ -77,8 +77,9 @@ class TmaGeometry(Generic[N]):
 
     @property
     def slice_bytes(self) -> N:
-        """Bytes of shared memory for the accumulators of all slices but the first."""
-        return (self.slices - 1) * self.accumulator_registers * WARPGROUP * 4
+        """Bytes of shared memory for the accumulators of a slice, with sliced-K."""
+        own: N = select(self.slices > 1, self.accumulator_registers * WARPGROUP * 4, 0)
+        return own
 
     @property
     def accumulator_registers(self) -> N:
@@ -147,7 +148,7 @@ class TmaGeometry(Generic[N]):
             for b in (bits, 32)
         )
         size: N = select(self.split > 1, select(self.tail, larger(d, partial), partial), d)
-        total: N = self.consumers * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        total: N = self.epilogue_warpgroups * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
         return total
 
     def d_tile(self, problem: Problem) -> tuple[N, N]:
@@ -181,7 +182,7 @@ class TmaGeometry(Generic[N]):
         sizes = problem.epilogue.output_bytes
         elements = WGMMA_ROWS * self.graph_epilogue_width(problem)
         tiles = sum(-(-elements * size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
-        graph = self.consumers * EPILOGUE_BUFFERS * tiles
+        graph = self.epilogue_warpgroups * EPILOGUE_BUFFERS * tiles
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
         return total
 
@@ -220,7 +221,7 @@ class TmaGeometry(Generic[N]):
         if problem.epilogue is None or not any(problem.epilogue.tensor_inputs()):
             none: N = 0 * self.stages
             return none
-        return self.consumers * self.load_stages(problem) * self.load_stage_bytes(problem)
+        return self.epilogue_warpgroups * self.load_stages(problem) * self.load_stage_bytes(problem)
 
     def loads_by_tma(self, problem: Problem) -> Any:
         """Whether tensor copies load matrix operands of the epilogue: there are some, and their
@@ -293,11 +294,14 @@ class TmaGeometry(Generic[N]):
         return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
-        """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue."""
+        """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue; with
+        sliced-K as many for each slice.
+        """
         operands = self.load_bytes(problem) + self.vector_bytes(problem)
         taken = self._bytes_outside_stages(problem) + operands
         ring = device.limits.shared_per_block - taken
-        stages: N = ring // self._whole_stage_bytes(problem)
+        most = ring // self._whole_stage_bytes(problem)
+        stages: N = most - most % self.slices
         return stages
 
     def resident_clusters(self, device: DeviceSpec) -> N:

@@ -364,7 +364,7 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.epilogue_shared_bytes(problem) // config.consumers
+        size = config.epilogue_shared_bytes(problem) // config.epilogue_warpgroups
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)

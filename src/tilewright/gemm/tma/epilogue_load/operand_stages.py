@@ -71,7 +71,7 @@ class OperandStages:
         self.stage_bytes = config.load_stage_bytes(problem)
         shared = k.dynamic_shared(config.load_bytes(problem), SHARED_ALIGNMENT)
         self.address = shared.address()
-        self.pipeline = PipelineTmaAsync(k, config.consumers * self.stages, 1)
+        self.pipeline = PipelineTmaAsync(k, config.epilogue_warpgroups * self.stages, 1)
 
 
 class WarpgroupStages:

@@ -18,6 +18,7 @@ from ..tma_geometry import WGMMA_ROWS
 K_BLOCK = 215
 UNIT = 96  # without the conversion, an instruction a cycle
 BLOCK = 250  # of each row block but the first
+SLICED = 1.4  # times as many with sliced-K, where warpgroups share the issue slots
 GROUP = 60  # of each group of a unit but the first, without an FMA for each accumulator
 
 
@@ -31,5 +32,6 @@ def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -
     groups = (weights.groups - 1) * (GROUP + bn / 2)
     unit = UNIT + words * recipe.instructions + 4 * bn + groups
     chain = (K_BLOCK + BLOCK * (blocks - 1) + units * unit) / configs.slices
+    chain = np.where(configs.slices > 1, SLICED * chain, chain)
     cycles: Column = np.cbrt(wgmma**3 + chain**3)
     return cycles

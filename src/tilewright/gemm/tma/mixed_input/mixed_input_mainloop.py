@@ -22,6 +22,7 @@ from ....dtypes import dtype
 from ....number_conversion import encode
 from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
+from ....quantization.weight_types import is_integer
 from ....quantization.weight_units import STEP_K
 from ...problem import Problem
 from ..mainloop.tma_mainloop import WgmmaMainloop
@@ -37,7 +38,7 @@ FRAGMENT = 4  # registers of a fragment of A
 WORD, VECTOR = 4, 16  # bytes
 SLICE_BARRIER = 15
 KEPT_COLUMNS = 96  # tile_n from which wgmma takes longer than the conversion
-SHARED_END = 1 << 24  # addresses in shared memory are less
+SHARED_END = 1 << 30  # addresses in the shared memory of a cluster are less
 PAIRS = UNIT_ROWS // 2  # of rows r and r + 8
 
 
@@ -160,20 +161,21 @@ class MixedInputMainloop(WgmmaMainloop):
             k.mov(own, into=first)
 
     def _add_slices(self) -> None:
-        """Add the totals of all slices, in order, to those of the first."""
+        """Add the totals of all slices, in order, to those of the first, through one buffer: so
+        more stages fit.
+        """
         k, totals = self.k, list(chain(*self.total))
         thread = k.tid.x & (WARPGROUP - 1)
         buffer = k.pointer("shared", "f32", self.shared + thread * WORD)
-        with k.if_(self.slice != 0):
-            own = buffer + (self.slice - 1) * (len(totals) * WARPGROUP)
-            for i, total in enumerate(totals):
-                own.store(total, index=i * WARPGROUP)
-        self._sync_slices()
-        with k.if_(self.slice == 0):
-            for i in range((self.slices - 1) * len(totals)):
-                total = totals[i % len(totals)]
-                k.add(total, buffer[i * WARPGROUP], into=total)
-        self._sync_slices()
+        for other in range(1, self.slices):
+            with k.if_(self.slice == other):
+                for i, total in enumerate(totals):
+                    buffer.store(total, index=i * WARPGROUP)
+            self._sync_slices()
+            with k.if_(self.slice == 0):
+                for i, total in enumerate(totals):
+                    k.add(total, buffer[i * WARPGROUP], into=total)
+            self._sync_slices()
 
     def _sync_slices(self) -> None:
         self.k.emit("bar.sync", SLICE_BARRIER, self.slices * WARPGROUP)
@@ -268,7 +270,7 @@ class MixedInputMainloop(WgmmaMainloop):
         if chunk.begins or numbers is None:
             numbers = self._numbers(chunk, first, offset)
         points: list[Any] = []
-        if dtype(self.weights.type).kind != "float":
+        if is_integer(self.weights.type):
             points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
         pairs = (
             pair
