@@ -16,6 +16,7 @@ import numpy as np
 import tilewright
 from tilewright import gemm
 from tilewright.dtypes import dtype
+from tilewright.errors import ConfigError
 from tilewright.gemm.problem import Problem
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.quantization import Packed
@@ -101,8 +102,12 @@ def random_sizes(draw: random.Random, kernel: MixedKernel, largest: int) -> tupl
 
 
 def product(kernel: MixedKernel, x: Any, packed: Any, **options: Any) -> Any:
-    """D of the problem."""
-    return tilewright.matmul(x, packed.T, out_dtype=kernel.output, config=kernel.config, **options)
+    """D of the problem. A configuration that does not fit an odd layout of A is not used."""
+    options |= {"out_dtype": kernel.output}
+    try:
+        return tilewright.matmul(x, packed.T, config=kernel.config, **options)
+    except ConfigError:
+        return tilewright.matmul(x, packed.T, **options)
 
 
 def check_problem(
