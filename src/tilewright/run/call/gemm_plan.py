@@ -290,12 +290,11 @@ def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
         _check_one_product(len(parts))
         va, vb, vc = parts[0]["a"], parts[0]["b"], parts[0].get("c")
         vd = vd and parts[0]["out"]
-    passed = options.out_dtype, c is not None, options.precision, options.fast_accum
-    request = make_request(va, vb, vc, vd, *passed)
+    reads_c, (out_dtype, precision, fast_accum, _, config, _) = c is not None, options
+    request = make_request(va, vb, vc, vd, out_dtype, reads_c, precision, fast_accum)
     if arguments.scales is not None:
         request, _ = request_with_scales(request, arguments.scales)
-    made = Plan.of(prepare_call(request, on, options.config), options.config)
-    return replace(made, kept=kept_share(a, b))
+    return replace(Plan.of(prepare_call(request, on, config), config), kept=kept_share(a, b))
 
 
 def _check_one_product(products: int) -> None:
