@@ -88,6 +88,12 @@ def test_results_in_place_and_without_rows() -> None:
     assert kernels.layer_norm(np.empty((5, 0), np.float32)).shape == (5, 0)
 
 
+def test_vectors_that_are_views_of_x() -> None:
+    x = random((4, 64), np.float32)
+    wide = x.astype(np.float64)
+    agree(kernels.rms_norm(x, x[1]), rms_norm(wide) * wide[1], np.float32)
+
+
 def test_special_values() -> None:
     x = np.array([[np.inf, 1], [np.nan, 1], [-np.inf, 1], [1e30, -1e30]], np.float32)
     y = kernels.softmax(x)

@@ -1,9 +1,9 @@
 """``kernel[grid, block](…)``: launches a traced kernel with arrays and numbers as arguments.
 
 Arrays on a GPU are passed in place, and the launch does not wait. Arrays on the CPU are uploaded to
-the device's memory and downloaded when the kernel has ended. Read-only arrays are only uploaded; a
-kernel that writes them is an error. An array that is passed twice, or passed both as a pointer and
-in a tensor map, is uploaded once.
+the device's memory, and those that the kernel may write are downloaded when it has ended. A kernel
+that writes a read-only array is an error. An array that is passed twice, or passed both as a
+pointer and in a tensor map, is uploaded once.
 """
 
 from __future__ import annotations
@@ -171,8 +171,9 @@ def _launch_staged(
     traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
     device: Any, stream: Any, programmatic: bool,
 ) -> None:  # fmt: skip
-    """Upload the arrays, launch, wait, download the writable ones."""
+    """Upload the arrays, launch, wait, download those that the kernel may write."""
     on, handle = device_by_name(device), stream_handle(stream)
+    views = {i: v if i in traced.written else v._replace(readonly=True) for i, v in views.items()}
     with device_allocations(on) as allocations:
         staged: dict[tuple[int, tuple[int, ...], str], tuple[int, ArrayView, Any]] = {}
         addresses = {}
