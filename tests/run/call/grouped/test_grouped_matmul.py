@@ -96,6 +96,12 @@ def test_a_gate_is_a_second_stack() -> None:
 A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
 
 
+def test_packed_weights_are_an_error() -> None:
+    weights = tilewright.quantize_weight(np.ones((64, 128), np.float32), "s4", group=128)
+    with pytest.raises(ProblemError, match="b must be an array or Scaled, got packed weights"):
+        tilewright.grouped_matmul(np.ones((4, 128), np.float16), weights.T, offsets=[4])
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....errors import DeviceError, DtypeError, ProblemError
 from ....gemm.grouping import COUNTS, DIMENSIONS, ENDS, INDEX_TYPES, OFFSETS, Grouping
+from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
@@ -79,6 +80,9 @@ def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGrou
     if isinstance(sizes, list | tuple):
         sizes = np.array(sizes, np.int64)
     view, va, vb = (array_view.view(x) for x in (sizes, a, b))
+    if isinstance(vb.owner, PreparedWeights):
+        hint = "dequantize() is the matrix in f32"
+        raise ProblemError("b must be an array or Scaled, got packed weights", hint=hint)
     if along == "k":
         form = _form_along_k(name, view, va, vb)
     else:
