@@ -32,7 +32,7 @@ OUT_BYTES, DATA_BYTES, BASE = 1 << 16, 1 << 20, 0x100
 POWER_TURNS = 20_000
 LIMIT = 8  # seconds of one kernel
 COUNTS = 8, 40  # turns of the two launches that are compared
-Row = tuple[str, str, str, str]  # kind, instruction, consumer, cycles
+Row = tuple[str, str, str]  # kind, instruction, cycles: a number, or consumer=number; …
 
 
 class Probe:
@@ -83,19 +83,21 @@ def fixed(probe: Probe, start: int) -> Iterator[list[Row]]:
         words = probe.run(fixed_latency.kernel(file, producer), 32, (1, 1), 64)[1].tolist()
         stalls = fixed_latency.stalls_of(producer)
         n = len(stalls) + 1
-        rows = []
+        found = []
         for i, name in enumerate(fixed_latency.consumers_of(file, producer)):
             cycles = fixed_latency.least_stall(words[i * n : (i + 1) * n], stalls)
-            rows.append((f"fixed {file}", producer, name, "-" if cycles is None else str(cycles)))
-        yield rows
+            if cycles is not None:
+                found.append(f"{name}={cycles}")
+        yield [(f"fixed {file}", producer, "; ".join(found))]
 
 
 def chain(probe: Probe, start: int) -> Iterator[list[Row]]:
     """The latency of each variable instruction, by itself."""
+    empty = probe.cycles(throughput.chain_kernel("NOP"), 1, throughput.UNROLL)
     for text in throughput.lines_of(throughput.CHAINS)[start:]:
         probe.fill(0x10 if "+0x10]" in text else 0)
-        cycles = probe.cycles(throughput.chain_kernel(text), 1, throughput.UNROLL)
-        yield [("chain", text, "", f"{cycles:.2f}")]
+        cycles = probe.cycles(throughput.chain_kernel(text), 1, throughput.UNROLL) - (empty - 1)
+        yield [("chain", text, f"{cycles:.2f}")]
 
 
 def rate(probe: Probe, start: int) -> Iterator[list[Row]]:
@@ -106,9 +108,9 @@ def rate(probe: Probe, start: int) -> Iterator[list[Row]]:
     groups += [("bank", x) for x in throughput.bank_groups()]
     for kind, text in groups[start:]:
         parts = len(text.split("; "))
-        size = -(-throughput.UNROLL // parts) * parts * throughput.WARPS
+        size = -(-throughput.BODY // parts) * parts * throughput.WARPS
         cycles = probe.cycles(throughput.rate_kernel(text), throughput.WARPS, size)
-        yield [(kind, text, "", f"{cycles:.3f}")]
+        yield [(kind, text, f"{cycles:.3f}")]
 
 
 def power(probe: Probe, start: int) -> Iterator[list[Row]]:
@@ -132,7 +134,7 @@ def power(probe: Probe, start: int) -> Iterator[list[Row]]:
                 launch(block)
             probe.gpu.wait()
             seconds = (time.perf_counter() - begin) / 5
-        yield [("power", f"FFMA reuse={reuse}", state, f"{flops / seconds / 1e12:.2f}")]
+        yield [("power", f"FFMA reuse={reuse}, {state}", f"{flops / seconds / 1e12:.2f}")]
 
 
 def _board() -> str:
@@ -158,7 +160,7 @@ def measured(part: str) -> Iterator[Row]:
                 yield from (tuple(row) for row in json.loads(line))
         if not child.returncode:
             return
-        yield (part, f"number {start} fails", str(child.returncode), "-")
+        yield ("fails", f"number {start} of {part}", str(child.returncode))
         start += 1
 
 

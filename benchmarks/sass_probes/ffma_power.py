@@ -9,13 +9,13 @@ from __future__ import annotations
 from sass_probes.probe_kernel import ENTRY, EXIT, WAIT, assembled
 from sass_probes.throughput import _address
 
-A, B, C = 8, 20, 60  # first registers
+A, B, C = 8, 21, 60  # first registers: B and C of a product are in different banks
 TURNS = 4  # of the outer product in the loop's body
 
 
 def kernel(reuse: bool) -> bytes:
     """The loop, as often as the parameter count says."""
-    places = (A, 0x10), (A + 4, 0x2010), (B, 0x4010), (B + 4, 0x6010)
+    places = (A, 0x10), (A + 4, 0x2010), (B - 1, 0x4010), (B + 3, 0x6010), (B + 7, 0x6810)
     loads = [f"--:-:1:Y:f LDG.E.128 R{r}, desc[UR4][R48.64+{at:#x}]" for r, at in places]
     total = [f"--:-:-:Y:f FADD R{C}, R{C}, R{C + i}" for i in range(1, 64)]
     setup = [

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from sass_probes.probe_kernel import ENTRY, EXIT, SELF, WAIT, assembled, constants
 
-UNROLL = 64
+UNROLL = 64  # instructions of a chain
+BODY = 192  # of a loop for throughput
 WARPS = 16  # of a rate: four on each scheduler
 CONSTANTS = {
     8: 0x40490FDB, 9: 0x3F9DF3B6, 10: 0x3F800000, 11: 0x40200000, 12: 0x9999999A, 13: 0x40049999,
@@ -19,12 +20,12 @@ CONSTANTS = {
 # {d} is a result of one register, {d2} of two, {d4} of four; R40 is the lane's shared address of
 # four bytes, R41 of sixteen; R44:R45 is the lane's global address.
 RATES = """
-FFMA {d}, R8, R9, R11
+FFMA {d}, R8, R9, R8
 FADD {d}, R8, R9
 FMUL {d}, R8, R9
-HFMA2 {d}, R8, R9, R11
-HFMA2.BF16_V2 {d}, R8, R9, R11
-HFMA2.MMA {d}, R8, R9, R11
+HFMA2 {d}, R8, R9, R8
+HFMA2.BF16_V2 {d}, R8, R9, R8
+HFMA2.MMA {d}, R8, R9, R8
 HADD2 {d}, R8, R9
 HMUL2 {d}, R8, R9
 VIADD {d}, R20, 0x80
@@ -32,9 +33,9 @@ IMAD {d}, R8, R9, R11
 IMAD.MOV.U32 {d}, RZ, RZ, R20
 IMAD.SHL.U32 {d}, R20, 0x4, RZ
 IMAD.WIDE {d2}, R8, R9, R18
-IMAD.HI.U32 {d}, R8, R9, R11
+IMAD.HI.U32 {d}, R8, R9, R18
 IDP.4A.S8.S8 {d}, R8, R9, R11
-IADD3 {d}, R20, R21, R11
+IADD3 {d}, R20, R21, R20
 LOP3.LUT {d}, R20, R21, R11, 0xfe, !PT
 SHF.L.U32 {d}, R20, 0x2, RZ
 LEA {d}, R20, R21, 0x1
@@ -90,7 +91,7 @@ FLO.U32 {d}, R8
 BREV {d}, R8
 FCHK P0, R8, R9
 S2R {d}, SR_LANEID
-LDC {d}, c[0x0][R22]
+LDC {d}, c[0x0][R20]
 SHFL.IDX PT, {d}, R8, R20, 0x1f
 SHFL.BFLY PT, {d}, R8, 0x1, 0x1f
 MATCH.ANY {d}, R8
@@ -117,21 +118,21 @@ NOP
 """
 # Several instructions in turn: which share a pipe.
 MIXES = """
-FFMA {d}, R8, R9, R11; IADD3 {d}, R20, R21, R11
-FFMA {d}, R8, R9, R11; IMAD {d}, R20, R21, R11
-FFMA {d}, R8, R9, R11; FFMA {d}, R8, R9, R11; IMAD {d}, R20, R21, R11
-IMAD {d}, R20, R21, R11; IADD3 {d}, R20, R21, R11
-FFMA {d}, R8, R9, R11; HFMA2 {d}, R8, R9, R11
-FFMA {d}, R8, R9, R11; HFMA2.MMA {d}, R8, R9, R11
-HFMA2 {d}, R8, R9, R11; IMAD {d}, R20, R21, R11
-IADD3 {d}, R20, R21, R11; MOV {d}, R20
-FMNMX {d}, R8, R9, P2; IADD3 {d}, R20, R21, R11
-FFMA {d}, R8, R9, R11; FADD {d}, R8, R9
-FFMA {d}, R8, R9, R11; UIADD3 UR12, UR10, UR11, URZ
-IADD3 {d}, R20, R21, R11; UIADD3 UR12, UR10, UR11, URZ
-FFMA {d}, R8, R9, R11; FFMA {d}, R8, R9, R11; FFMA {d}, R8, R9, R11; MUFU.EX2 {d}, R8
-FFMA {d}, R8, R9, R11; DFMA {d2}, R12, R18, R14
-HMMA.16816.F32 {d4}, R8, R12, RZ; FFMA {d}, R8, R9, R11
+FFMA {d}, R8, R9, R8; IADD3 {d}, R20, R21, R20
+FFMA {d}, R8, R9, R8; IMAD {d}, R20, R21, R20
+FFMA {d}, R8, R9, R8; FFMA {d}, R8, R9, R8; IMAD {d}, R20, R21, R20
+IMAD {d}, R20, R21, R20; IADD3 {d}, R20, R21, R20
+FFMA {d}, R8, R9, R8; HFMA2 {d}, R8, R9, R8
+FFMA {d}, R8, R9, R8; HFMA2.MMA {d}, R8, R9, R8
+HFMA2 {d}, R8, R9, R8; IMAD {d}, R20, R21, R20
+IADD3 {d}, R20, R21, R20; MOV {d}, R20
+FMNMX {d}, R8, R9, P2; IADD3 {d}, R20, R21, R20
+FFMA {d}, R8, R9, R8; FADD {d}, R8, R9
+FFMA {d}, R8, R9, R8; UIADD3 UR12, UR10, UR11, URZ
+IADD3 {d}, R20, R21, R20; UIADD3 UR12, UR10, UR11, URZ
+FFMA {d}, R8, R9, R8; FFMA {d}, R8, R9, R8; FFMA {d}, R8, R9, R8; MUFU.EX2 {d}, R8
+FFMA {d}, R8, R9, R8; DFMA {d2}, R12, R18, R14
+HMMA.16816.F32 {d4}, R8, R12, RZ; FFMA {d}, R8, R9, R8
 SHFL.IDX PT, {d}, R8, R20, 0x1f; LDS {d}, [R40]
 """
 # One warp's instruction after another, each waiting for the barrier of the one before: R16 holds
@@ -184,7 +185,6 @@ STS.128 [R41], R52
 STG.E desc[UR4][R44.64], R16
 STG.E.128 desc[UR4][R48.64], R52
 BAR.SYNC 0x0
-NOP
 """
 
 
@@ -194,10 +194,10 @@ def lines_of(text: str) -> list[str]:
 
 
 def rate_kernel(group: str) -> bytes:
-    """A loop over UNROLL instructions or more of a group, in turn."""
+    """A loop over BODY instructions or more of a group, in turn."""
     texts, size = group.split("; "), 0
     body = []
-    while len(body) < UNROLL:
+    while len(body) < BODY:
         for text in texts:
             body.append(f"--:-:-:-:1 {_with_result(text, size)}")
             size += 4
@@ -235,8 +235,8 @@ def _kernel(body: list[str], after: str) -> bytes:
         "--:-:-:Y:f CS2R R6, SR_CLOCKLO", WAIT,
     ]  # fmt: skip
     ends = [
-        "--:-:-:Y:f IADD3 R5, R5, -0x1, RZ", "--:-:-:Y:f ISETP.NE.AND P1, PT, R5, RZ, PT",
-        "--:-:-:Y:f @P1 BRA `(.L_top)", f"{after} NOP", "--:-:-:Y:f CS2R R54, SR_CLOCKLO", WAIT,
+        "--:-:-:-:5 IADD3 R5, R5, -0x1, RZ", "--:-:-:Y:d ISETP.NE.AND P1, PT, R5, RZ, PT",
+        "--:-:-:-:5 @P1 BRA `(.L_top)", f"{after} NOP", "--:-:-:Y:f CS2R R54, SR_CLOCKLO", WAIT,
         "--:-:-:Y:f MOV R7, R54",
         *[WAIT] * 60, "--:-:-:Y:f LOP3.LUT P0, RZ, R1, 0x1f, RZ, 0xc0, !PT",
         "--:-:-:Y:f SHF.R.U32.HI R1, RZ, 0x5, R1", WAIT,

@@ -53,8 +53,10 @@ CLEAN = (
         ("", "--:-:1:-:2 @P0 LDG.E R1, [R2]\n--:-:-:-:1 @!P0 FADD R1, R4, R5"),
         ("waw-latency", "--:-:-:-:1 DADD R2, R4, R6\n--:-:-:-:1 FADD R2, R8, R9"),
         ("raw-latency", ".L_0:\n--:-:-:-:1 FADD R1, R1, R3\n--:-:-:-:1 @P0 BRA `(.L_0)"),
-        ("", "--:-:-:-:2 UMOV UR4, 0x1\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
-        ("raw-latency", "--:-:-:-:1 UMOV UR4, 0x1\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
+        ("", "--:-:-:-:1 UMOV UR4, 0x1\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),  # measured: 1
+        ("", "--:-:-:-:4 UIADD3 UR4, UR6, 0x1, URZ\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
+        ("raw-latency",
+         "--:-:-:-:3 UIADD3 UR4, UR6, 0x1, URZ\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
     ],
 )  # fmt: skip
 def test_each_hazard_is_found(rules: str, text: str) -> None:

@@ -48,9 +48,13 @@ def test_each_rule(rules: str, text: str) -> None:
         (52, "FFMA R0, R4, R5, R0", ((1, 4),), 1),  # cached for the other operand
         (52, "FFMA R0, R4, R8, R0", (), 2),
         (52, "FFMA R0, R4, R4, R4", (), 0),
-        (90, "FFMA R0, R4, R5, R0", (), 0),
-        (90, "FFMA R0, R4, R6, R0", (), 1),
-        (90, "FFMA R0, R4, R6, R0", ((0, 4),), 0),
+        (90, "FFMA R0, R4, R5, R4", (), 0),  # as measured
+        (90, "FFMA R0, R8, R9, R11", (), 1),
+        (90, "FFMA R0, R8, R10, R12", (), 2),
+        (90, "FFMA R0, R8, R10, R12", ((0, 8),), 1),
+        (90, "FFMA R0, R8, R10, R12", ((0, 8), (1, 10)), 0),
+        (90, "IADD3 R0, R20, R21, R11", (), 0),
+        (90, "IADD3 R0, R8, R10, R12", (), 1),
     ],
 )
 def test_bank_conflicts(

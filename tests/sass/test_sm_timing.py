@@ -24,7 +24,7 @@ def test_stalls_and_barriers_are_waited_for() -> None:
 
 
 def test_schedulers_issue_in_parallel_and_hide_stalls() -> None:
-    text = "\n".join(["--:-:-:-:4 FFMA R0, R4, R5, R0"] * 50 + [EXIT])
+    text = "\n".join(["--:-:-:-:4 FFMA R0, R4, R5, R4"] * 50 + [EXIT])
     one = cycles(text)
     assert cycles(text, warps=4) == one
     assert cycles(text, warps=16) <= one + 8

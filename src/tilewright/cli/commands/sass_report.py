@@ -1,4 +1,6 @@
-"""The actions of ``tilewright sass`` for readers and editors: annotate, diff, assemble, time."""
+"""The actions of ``tilewright sass`` for readers and editors: annotate, diff, assemble, reschedule,
+time.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from ...sass import CubinFile
 from ...sass.machine.sass_machine import SassMachine
 from ...sass.machine.sm_timing import SCHEDULERS, TimingReport, simulate
 from ...sass.report import annotate, diff_functions, insert_text
+from ...sass.schedule.ffma_loop.rewrite_loop import rewrite_loop
 from .. import console
 from ..argument_values import parse_dims, parse_fill, parse_scalar
 from ..output_files import write
@@ -36,6 +39,13 @@ def add(actions: Any) -> None:
     action.add_argument("file", metavar="FILE")
     action.add_argument("cubin")
     action.add_argument("output", nargs="?", metavar="CUBIN", help="default: the same cubin")
+    action = _action(actions, "reschedule", _reschedule, "rewrite the FFMA loop of a kernel. Orders"
+                     " the FFMAs of an SGEMM kernel for sm_90a so that operands are reused and "
+                     "bank conflicts are few; results keep their bits.")  # fmt: skip
+    action.add_argument("cubin")
+    action.add_argument("output", nargs="?", metavar="CUBIN", help="default: the same cubin")
+    action.add_argument("--function", default="", metavar="NAME", help="default: the first")
+    action.add_argument("--registers", type=int, default=255, help="per thread, at most (255)")
     action = _action(actions, "time", _time, "estimate a kernel's cycles on an SM. Runs the machine"
                      " code of one CTA on the CPU, then a model of an SM with all CTAs that it "
                      "holds (--ctas); no GPU is needed.")  # fmt: skip
@@ -101,6 +111,15 @@ def _assemble(options: argparse.Namespace) -> int:
     text = Path(options.file).read_text(encoding="utf-8")
     edited = insert_text(read_cubin(options.cubin), text, options.file)
     write(options.output or options.cubin, edited.build())
+    return 0
+
+
+def _reschedule(options: argparse.Namespace) -> int:
+    cubin = read_cubin(options.cubin)
+    name = functions(cubin, options.function)[0]
+    edited = rewrite_loop(cubin, name, options.registers)
+    write(options.output or options.cubin, edited.build())
+    print(f"{name}: {edited.registers(name)} registers")
     return 0
 
 

@@ -8,7 +8,7 @@ syntax: IMAD.WIDE writes a pair, LDG.128 four registers, HMMA fragments by its s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -86,21 +86,50 @@ def _letters(kinds: list[str]) -> str:
     return "".join(names.get(kind, ".") for kind in kinds)
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterOperand:
+    """``count`` registers of the file R from ``first`` on, in number ``position`` of operand
+    ``index``; ``written`` tells whether they are a result.
+    """
+
+    index: int
+    position: int
+    first: int
+    count: int
+    written: bool
+
+
+def register_operands(sm: int, text: SassText) -> list[RegisterOperand]:
+    """The plain registers (R, without RZ) that an instruction names, in order."""
+    row = instruction_properties(sm, text.opcode)
+    outputs = output_count(row, text)
+    found = []
+    for index, width in enumerate(_widths(sm, text, row, outputs)):
+        for position, file, first, count in _named(sm, text, text.operands[index], width):
+            if file == "R":
+                found.append(RegisterOperand(index, position, first, count, index < outputs))
+    return found
+
+
 def _registers(sm: int, text: SassText, operand: SassOperand, width: int) -> set[Register]:
     """The registers that an operand names; ``width`` is that of a plain register."""
-    found: set[Register] = set()
+    named = _named(sm, text, operand, width)
+    return {(file, first + i) for _, file, first, count in named for i in range(count)}
+
+
+def _named(
+    sm: int, text: SassText, operand: SassOperand, width: int
+) -> Iterator[tuple[int, str, int, int]]:
+    """(position among the numbers, file, first register, registers in a row) of each name."""
     if "#" not in operand.kind:
-        return found
-    for match, number in zip(re.finditer("#", operand.kind), operand.numbers, strict=True):
+        return
+    places = zip(re.finditer("#", operand.kind), operand.numbers, strict=True)
+    for position, (match, number) in enumerate(places):
         name = _NAMED.search(operand.kind, 0, match.end() + 3)
         while name and name.start(0) + len(name[1]) != match.start():
             name = _NAMED.search(operand.kind, name.end())
-        if name is not None:
-            count = _count(sm, text, operand.kind, name, width)
-            first = int(number)
-            if first != _NONE[name[1]]:
-                found |= {(name[1], first + i) for i in range(count)}
-    return found
+        if name is not None and int(number) != _NONE[name[1]]:
+            yield position, name[1], int(number), _count(sm, text, operand.kind, name, width)
 
 
 def _count(sm: int, text: SassText, kind: str, name: re.Match[str], width: int) -> int:

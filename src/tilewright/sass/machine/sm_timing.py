@@ -16,6 +16,7 @@ from ..lint.register_banks import Slots, bank_conflicts, next_cached
 from .code_paths import SassCode
 from .hazards import dependency_barriers
 from .instruction_properties import InstructionProperties, instruction_properties
+from .measured_timing import measured_timing
 
 SCHEDULERS = 4
 Trace = Sequence[tuple[int, int]]  # (instruction, wavefronts in shared memory) in order of issue
@@ -23,6 +24,8 @@ _LATENCY = {"shared": 28, "global": 350, "texture": 350, "constant": 40, "local"
             "generic": 350, "": 20}  # fmt: skip
 # Cycles of the shared-memory pipe for the 32 words of a wavefront: maxas' microbenchmark on sm_5x
 _WAVEFRONT = {52: 2, 80: 1, 90: 1}
+_MEASURED = 90  # the architecture whose latencies are measured
+_FAR = ("global", "generic", "local")  # which cache an access hits is not modelled
 _NEVER = 1 << 60
 
 
@@ -139,7 +142,7 @@ class _Simulation:
         conflicts = bank_conflicts(self.code.sm, text, warp.cached)
         warp.cached = next_cached(self.code.sm, text, warp.cached)
         self.pipes[scheduler, row.pipe] = now + row.interval + conflicts
-        done = self._complete(row, wavefronts, now)
+        done = self._complete(row, text.opcode, wavefronts, now)
         for barrier in {control.write, control.read} - {0}:
             warp.barriers[barrier] = max(warp.barriers[barrier], done)
         stall = control.stall if self.code.sm < 70 else max(1, control.stall)
@@ -154,13 +157,15 @@ class _Simulation:
         elif stall == 0 and self._ready(warp, scheduler, now)[0] <= now and self.code.sm < 70:
             self._issue(warp, scheduler, now)
 
-    def _complete(self, row: InstructionProperties, wavefronts: int, now: int) -> int:
+    def _complete(self, row: InstructionProperties, opcode: str, wavefronts: int, now: int) -> int:
         """The cycle in which a variable instruction's barrier is released."""
         if row.space == "shared":
             start = max(now, self.shared_free)
             self.shared_free = start + _WAVEFRONT[self.code.sm] * max(1, wavefronts)
             return self.shared_free + _LATENCY["shared"]
-        return now + _LATENCY[row.space]
+        known = self.code.sm == _MEASURED and row.space not in _FAR
+        measured = measured_timing().chain(opcode) if known else None
+        return now + (_LATENCY[row.space] if measured is None else round(measured))
 
     def _arrive(self, warp: _Warp, now: int) -> None:
         """A CTA barrier: the last warp of the CTA lets all go on."""

@@ -3,7 +3,7 @@
 Latencies are those of ``sass.machine.latencies``, banks those of ``sass.lint.register_banks``; both
 name their sources. Here are the rules of issue. sm_52: maxas' wiki and code (two instructions in a
 cycle, yield from stall 5 on). sm_80 and sm_90a: reuse flags never with yield, as in all code of
-ptxas; not yet measured.
+ptxas.
 """
 
 from __future__ import annotations

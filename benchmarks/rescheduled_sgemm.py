@@ -1,0 +1,116 @@
+"""f32 on the GPU: kernel ``simt`` as ptxas assembles it, with its loop rewritten, and cuBLAS.
+
+Checks that both kernels have the same bits, then times all three in turn; ratios are cuBLAS' time
+over ours, medians. Variants leave out one part of the rewriting.
+
+    python benchmarks/rescheduled_sgemm.py [--config simt:128x256x16:16x16:3] [--size 4096 …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import struct
+from collections.abc import Callable
+from unittest import mock
+
+import torch
+
+from tilewright import cuda
+from tilewright.errors import SassError
+from tilewright.gemm import Problem
+from tilewright.gemm.cp_async import simt
+from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.sass import CubinFile
+from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
+
+_PARAMETERS = "<QQQQIII4xQQQQffQQQQQQ"
+
+
+def problem(m: int, n: int, k: int) -> Problem:
+    """Row-major f32."""
+    return Problem(m, n, k, "f32", "f32", "f32", "k", "n")
+
+
+def variants(file: CubinFile, name: str, registers: int) -> dict[str, bytes]:
+    """The cubins by what was done."""
+
+    def plain() -> bytes:
+        return rewrite_loop.rewrite_loop(file, name, registers).build()
+
+    changes: dict[str, Callable[[], object]] = {
+        "rewritten": lambda: mock.patch.object(loop_order, "_LEAD", loop_order._LEAD),
+        "no reuse": lambda: mock.patch.object(rewrite_loop, "with_reuse", lambda _, x: list(x)),
+        "any bank": lambda: mock.patch.object(loop_registers, "_accumulator_banks", lambda *_: {}),
+        "loads late": lambda: mock.patch.object(loop_order, "_LEAD", 24),
+        "barrier early": lambda: mock.patch.object(loop_order, "_AHEAD", 100),
+    }
+    found = {"ptxas": file.build()}
+    for what, change in changes.items():
+        try:
+            with change():
+                found[what] = plain()
+        except SassError as error:
+            print(f"{what}: {error}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="simt:128x256x16:16x16:3")
+    parser.add_argument("--registers", type=int, default=255)
+    parser.add_argument("--size", type=int, nargs="+", default=[2048, 4096, 8192])
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    config, gpu = SimtConfig.parse(options.config), cuda.gpu()
+    traced = simt.build(problem(4096, 4096, 4096), config)
+    file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
+    cubins = variants(file, traced.name, options.registers)
+    kernels = {what: gpu.load(code)[traced.name] for what, code in cubins.items()}
+    for size in options.size:
+        a, b, d = (torch.randn(size, size, device="cuda") for _ in range(3))
+        addresses = a.data_ptr(), b.data_ptr(), 0, d.data_ptr()
+        block = struct.pack(_PARAMETERS, *addresses, *[size] * 3, size, size, 0, size, 1.0, 0.0,
+                            *[0] * 6)  # fmt: skip
+        grid = config.tiles(problem(size, size, size))
+        work: dict[str, Callable[[], object]] = {
+            "cuBLAS": lambda a=a, b=b, d=d: torch.mm(a, b, out=d)
+        }
+        bits = None
+        for what, kernel in kernels.items():
+            launch = gpu.prepare(kernel, grid, config.threads, shared=traced.dynamic_shared)
+            d.zero_()
+            torch.cuda.synchronize()
+            launch(block)
+            gpu.wait()
+            bits = d.view(torch.int32).clone() if bits is None else bits
+            if not bool((d.view(torch.int32) == bits).all()):
+                print(f"{what}: OTHER BITS than ptxas' kernel")
+            work[what] = lambda launch=launch, block=block: launch(
+                block, torch.cuda.current_stream().cuda_stream
+            )
+        report(size, work)
+
+
+def report(size: int, work: dict[str, Callable[[], object]]) -> None:
+    """Time all in turn and print TFLOP/s and ratios."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: dict[str, list[float]] = {what: [] for what in work}
+    for _ in range(max(5, 20 * 4096 // size)):
+        for what, run in work.items():
+            begin.record()
+            run()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times[what].append(begin.elapsed_time(end) / 2)
+    median = {what: statistics.median(t) for what, t in times.items()}
+    rate = {what: 2 * size**3 / t / 1e9 for what, t in median.items()}
+    shown = ", ".join(
+        f"{what} {rate[what]:.1f} ({median['cuBLAS'] / t:.3f})" for what, t in median.items()
+    )
+    print(f"{size}³ TFLOP/s (ratio): {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""The order of a loop's instructions: FFMAs of one outer product after another, row by row.
+
+An accumulator gets one product from each outer product (each k), so the n-th FFMA of every
+accumulator together are one. Within it, the operand of a row stays in the reuse cache while the
+columns change, forwards in one row and backwards in the next, so that at a turn the column stays.
+All other instructions keep their order, and are put between FFMAs: loads an outer product ahead of
+the one that needs them, evenly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....errors import SassError
+from ...machine.register_effects import RZ, register_effects
+from ...sass_text import SassText
+from .loop_values import LoopValues
+
+_LEAD = 4  # FFMAs from the start of an outer product to the first load for the next one
+_STEP = 2  # FFMAs from one other instruction to the next, at least
+_AHEAD = 12  # FFMAs from a barrier to the outer product in which the next turn's loads begin
+_BARRIERS = ("DEPBAR", "BAR")
+_FENCES = {"DEPBAR", "BAR"}
+_MEMORY = {*_FENCES, "LDGDEPBAR", "LDS", "STS", "LDGSTS", "LDG", "STG", "LDSM", "ATOMS", "MEMBAR"}
+
+
+@dataclass(frozen=True)
+class OuterProduct:
+    """``rows`` and ``columns`` are virtual registers; ``products`` the FFMA of each pair, with the
+    row as first factor.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    products: dict[tuple[int, int], SassText]
+
+    def ordered(self) -> list[SassText]:
+        """The FFMAs, row by row, there and back."""
+        found = []
+        for i, row in enumerate(self.rows):
+            columns = self.columns if i % 2 == 0 else self.columns[::-1]
+            found += [self.products[row, column] for column in columns]
+        return found
+
+
+def outer_products(loop: LoopValues) -> list[OuterProduct]:
+    """The outer products of a loop, in order. Raises SassError where its FFMAs are not such."""
+    chains: dict[int, int] = Counter()
+    levels: dict[int, list[SassText]] = defaultdict(list)
+    for text in loop.texts:
+        if is_product(text):
+            target = int(text.operands[0].numbers[0])
+            levels[chains[target]].append(text)
+            chains[target] += 1
+    return [_outer_product(levels[k]) for k in sorted(levels)]
+
+
+def is_product(text: SassText) -> bool:
+    """Whether an instruction adds a product of two registers to its own register."""
+    if text.opcode != "FFMA" or any(x.kind != "R#" or x.marks for x in text.operands):
+        return False
+    return text.operands[0].numbers == text.operands[3].numbers
+
+
+def _outer_product(texts: Sequence[SassText]) -> OuterProduct:
+    partners: dict[int, set[int]] = defaultdict(set)
+    for text in texts:
+        a, b = (int(text.operands[i].numbers[0]) for i in (1, 2))
+        partners[a].add(b)
+        partners[b].add(a)
+    first = min(partners)
+    other = partners[first]
+    mine = partners[min(other)]
+    rows, columns = sorted((tuple(sorted(mine)), tuple(sorted(other))), key=len)
+    complete = len(texts) == len(rows) * len(columns) and len(partners) == len(rows) + len(columns)
+    if not complete or any(partners[r] != set(columns) for r in rows):
+        raise SassError("a loop's FFMAs must be outer products, got others")
+    products = {}
+    for text in texts:
+        a, b = (int(text.operands[i].numbers[0]) for i in (1, 2))
+        row, column = (a, b) if a in rows else (b, a)
+        products[row, column] = _with_factors(text, row, column)
+    return OuterProduct(rows, columns, products)
+
+
+def _with_factors(text: SassText, row: int, column: int) -> SassText:
+    d, a, b, c = text.operands
+    operands = (d, replace(a, numbers=(row,)), replace(b, numbers=(column,)), c)
+    return replace(text, operands=operands, reuse=0)
+
+
+def ordered(loop: LoopValues) -> list[tuple[SassText, int | None]]:
+    """(instruction, its place in the loop as it was; None for an FFMA) in the new order, without
+    the jump.
+    """
+    outer = outer_products(loop)
+    products = [x for one in outer for x in one.ordered()]
+    return _Merge(loop, products, _wanted(loop, outer, products)).merged()
+
+
+class _Merge:
+    """Puts the other instructions between the products: each at its wanted place or later, but
+    ahead of what needs its result.
+    """
+
+    def __init__(
+        self, loop: LoopValues, products: Sequence[SassText], wanted: dict[int, int]
+    ) -> None:
+        self.loop = loop
+        self.products = products
+        self.waiting = wanted
+        self.before = _dependencies(loop, sorted(wanted))
+        self.copies = {i for i in wanted if _is_copy(loop.texts[i])}
+        self.writers = self._writers()
+        self.found: list[tuple[SassText, int | None]] = []
+
+    def _writers(self) -> dict[int, int]:
+        """What writes each register that products read later in the same turn."""
+        first: dict[int, int] = {}
+        for place, text in enumerate(self.products):
+            for operand in text.operands[1:3]:
+                first.setdefault(int(operand.numbers[0]), place)
+        found = {}
+        for i, place in self.waiting.items():
+            for file, number in register_effects(self.loop.sm, self.loop.texts[i]).writes:
+                if file == "R" and place < first.get(number, 0):
+                    found[number] = i
+        return found
+
+    def merged(self) -> list[tuple[SassText, int | None]]:
+        """All instructions in their new order."""
+        last = -_STEP
+        for place, text in enumerate(self.products):
+            for operand in text.operands[1:3]:
+                writer = self.writers.get(int(operand.numbers[0]))
+                if writer in self.waiting and writer is not None:
+                    self._issue_all(writer)
+            if place - last >= _STEP:
+                ready = [i for i in self._ready(place) if self.waiting[i] <= place]
+                if ready:
+                    self._issue(min(ready, key=lambda i: (self.waiting[i], i)))
+                    last = place
+            self.found.append((text, None))
+        for i in sorted(self.waiting):
+            self._issue(i)
+        return self.found
+
+    def _ready(self, place: int) -> list[int]:
+        """Those that wait for nothing. No other access of memory comes between copies, and those
+        that read registers through the reuse cache come where a row ends.
+        """
+        found = [i for i in self.waiting if not self.before[i] & self.waiting.keys()]
+        rows = [x.operands[1].numbers for x in self.products[max(0, place - 1) : place + 1]]
+        if len(rows) > 1 and rows[0] == rows[1]:
+            found = [i for i in found if _is_memory(self.loop.texts[i])]
+        if self._copying():
+            found = [i for i in found if i in self.copies or not _is_memory(self.loop.texts[i])]
+        return found
+
+    def _copying(self) -> bool:
+        left = self.copies & self.waiting.keys()
+        return bool(left) and len(left) < len(self.copies)
+
+    def _issue_all(self, index: int) -> None:
+        """Issue an instruction now, after all that it must follow."""
+        needed = {index}
+        if self._copying() and _is_memory(self.loop.texts[index]):
+            needed |= self.copies & self.waiting.keys()
+        stack = list(needed)
+        while stack:
+            for i in self.before[stack.pop()] & self.waiting.keys():
+                if i not in needed:
+                    needed.add(i)
+                    stack.append(i)
+        for i in sorted(needed):
+            self._issue(i)
+
+    def _issue(self, index: int) -> None:
+        self.found.append((replace(self.loop.texts[index], reuse=0), index))
+        del self.waiting[index]
+
+
+def _wanted(
+    loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText]
+) -> dict[int, int]:
+    """The FFMA ahead of which each other instruction should be issued: loads of fragments in the
+    outer product ahead of theirs, barriers ahead of the loads of the next turn, the rest early.
+    """
+    others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x)]
+    part = len(products) // len(outer)
+    users = {r: k for k, one in enumerate(outer) for r in (*one.rows, *one.columns)}
+    fences = [i for i in others if loop.texts[i].opcode.startswith(_BARRIERS)]
+    loads: dict[int, list[int]] = defaultdict(list)
+    for i in others:
+        user = _user(loop.texts[i], users)
+        if user is not None:
+            carried = not user and any(f < i for f in fences)
+            loads[user + len(outer) * carried].append(i)
+    found: dict[int, int] = {}
+    for user, mine in loads.items():
+        gap = max(1, part * 3 // 4 // len(mine))
+        found |= {i: (user - 1) * part + _LEAD + gap * n for n, i in enumerate(mine)}
+    late = (len(outer) - 1) * part - _AHEAD
+    copying = min(2, len(outer) - 2) * part + part * 3 // 4 + _LEAD
+    rest = [i for i in others if i not in found]
+    early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
+    found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
+    first = max(0, copying - _STEP * (len(early) + 1))
+    found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
+    return found
+
+
+def _is_copy(text: SassText) -> bool:
+    """A copy to shared memory, or one of the idle loads that ptxas puts ahead of copies. No other
+    access is put between them.
+    """
+    is_idle = text.opcode == "LDS" and text.operands[0].numbers == (RZ,)
+    return is_idle or text.opcode.startswith("LDGSTS")
+
+
+def _is_memory(text: SassText) -> bool:
+    return text.opcode.split(".")[0] in _MEMORY
+
+
+def _user(text: SassText, users: Mapping[int, int]) -> int | None:
+    """The outer product that uses a load's results."""
+    if not text.opcode.startswith("LDS") or text.operands[0].kind != "R#":
+        return None
+    return users.get(int(text.operands[0].numbers[0]))
+
+
+def _dependencies(loop: LoopValues, others: Sequence[int]) -> dict[int, set[int]]:
+    """For each other instruction those before it that it must follow: through registers, and
+    copies and loads of shared memory on either side of a barrier. Between two barriers a load and
+    a copy do not touch the same place: threads could not tell which comes first.
+    """
+    effects = {i: register_effects(loop.sm, loop.texts[i]) for i in others}
+    found: dict[int, set[int]] = {}
+    for at, i in enumerate(others):
+        mine = effects[i]
+        reads = mine.reads | mine.guards
+        found[i] = set()
+        for j in others[:at]:
+            theirs = effects[j]
+            touched = theirs.writes & (reads | mine.writes) or mine.writes & (
+                theirs.reads | theirs.guards)  # fmt: skip
+            if touched or _is_fenced(loop.texts[j], loop.texts[i]):
+                found[i].add(j)
+    return found
+
+
+def _is_fenced(first: SassText, second: SassText) -> bool:
+    """Whether two instructions keep their order as accesses of memory."""
+    names = [x.opcode.split(".")[0] for x in (first, second)]
+    if "LDGDEPBAR" in names:  # it commits the copies before it
+        return any(n in ("LDGSTS", *_FENCES) for n in names if n != "LDGDEPBAR")
+    return all(n in _MEMORY for n in names) and any(n in _FENCES for n in names)
