@@ -111,7 +111,7 @@ def linear(
 def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
     """A layer with Packed or Sparse24 weights N×K."""
     options = dict(given)
-    for name in ("precision", "fast_accum", "config"):
+    for name in ("precision", "fast_accum", "config", "static"):
         if options.pop(name, None) not in (None, False, "ieee"):
             _check_absent("packed and sparse weights", **{name: True})
     if options.get("out_dtype") is not None:
