@@ -63,21 +63,47 @@ def compiled(module: Any) -> Any:
     return torch.compile(module, fullgraph=True, backend="aot_eager")
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("quantize", {"block": "row"}), ("quantize", {"block": "1x128", "scale_dtype": "bf16"}),
-     ("scaled_linear", {"device": "vm"})],
-)  # fmt: skip
-def test_opcheck_of_quantized_operators(tt: Any, name: str, options: dict[str, Any]) -> None:
+def quantized_calls() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Arguments of each operator of quantized and sparse matrices."""
+    torch.manual_seed(0)
+    quantize = tilewright.torch.quantized_operators.call
+    x, w = (torch.randn(n, K, dtype=BF16) for n in (M, N))
+    bias, given = torch.randn(N, dtype=BF16), x.clone().requires_grad_()
+    packed = tilewright.quantize_weight(w, "u4", 64, "integer")
+    sparse = tilewright.compress_24(w, prune="magnitude")
+    rows = [t for matrix in (x, w) for t in quantize("quantize", matrix, "e4m3", "row")]
+    arrays = packed.data, packed.scales, packed.zeros, None, None, bias
+    vm = {"device": "vm"}
+    return {
+        "quantize": ((x, "e4m3", "row"), {}),
+        "quantize 1x128": ((x, "e5m2", "1x128"), {"scale_dtype": "bf16"}),
+        "quantize_with_scale": ((x, torch.tensor(0.02)), vm),
+        "scaled_linear": ((*rows, bias), vm),
+        "fp8_linear": ((given, w.clone().requires_grad_(), bias), vm),
+        "packed_linear": ((given, *arrays), {"type": "u4", "group": 64, **vm}),
+        "sparse_linear": ((given, sparse.values, sparse.metadata, bias), {"type": "bf16", **vm}),
+    }
+
+
+NAMES = ["quantize", "quantize 1x128", "quantize_with_scale", "scaled_linear", "fp8_linear"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "packed_linear", "sparse_linear"])
+def test_opcheck_of_quantized_operators(tt: Any, name: str) -> None:
     """torch's check of the schema multiplies the tensors, which 8-bit floats have no kernel for."""
-    ops = torch.ops.tilewright
-    x, w = torch.randn(M, K), torch.randn(N, K)
-    arrays: tuple[Any, ...] = (x,)
-    if name == "scaled_linear":
-        arrays = *ops.quantize(x, "e4m3", "row"), *ops.quantize(w, "e4m3", "row"), torch.randn(N)
-    checks = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
-    found = torch.library.opcheck(getattr(ops, name).default, arrays, options, test_utils=checks)
+    arrays, options = quantized_calls()[name]
+    operator = getattr(torch.ops.tilewright, name.split()[0]).default
+    checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    checks += ["test_schema"] * (name != "scaled_linear")
+    found = torch.library.opcheck(operator, arrays, options, test_utils=checks)
     assert set(found.values()) == {"SUCCESS"}
+
+
+def test_packed_weights_under_autocast(tt: Any, layer: Any) -> None:
+    mine = tt.QuantizedLinear.from_linear(layer, "u8", 64, **VM)
+    x = torch.randn(M, K)
+    with torch.autocast("cpu", dtype=BF16):
+        assert torch.equal(mine(x), mine(x.to(BF16)))
 
 
 def test_a_given_scale_quantizes_to_the_same_bits(tt: Any) -> None:

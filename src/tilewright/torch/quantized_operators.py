@@ -18,6 +18,7 @@ from ..run.arrays.dlpack import compact_strides
 from ..run.call import linear as layer
 from ..sparsity import Sparse24
 from .activation_gradients import epilogue_alone
+from .autocast import autocast
 from .quantized_gradients import refuse_gradient, save_weights, weights_backward
 from .registration import TYPES, autograd_function, call, define, layer_operations, result_type
 from .vmap_rules import vmap_each
@@ -195,6 +196,7 @@ for _name in ("quantize", "quantize_with_scale", "scaled_linear"):
     autograd_function(_name, refuse_gradient(_name), _no_gradient, vmap_each(_name))
 for _name in ("packed_linear", "sparse_linear"):
     autograd_function(_name, save_weights, weights_backward(_name), vmap_each(_name))
+autocast("packed_linear", 1)  # x must be f16 or bf16
 
 
 def packed_linear(x: Tensor, *arrays: Tensor | None, **options: Any) -> Tensor:
