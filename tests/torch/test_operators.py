@@ -152,6 +152,15 @@ def test_only_what_needs_a_gradient_gets_one() -> None:
     torch.testing.assert_close(torch.autograd.grad(frozen.sum(), x)[0], w.sum(0).expand_as(x))
 
 
+def test_only_what_a_gradient_needs_is_saved() -> None:
+    x, w, *_ = layer_tensors()
+    saved: list[Any] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        for inputs in ((x, w.detach()), (x.detach(), w)):
+            tilewright.linear(*inputs, **VM)
+    assert [t.shape for t in saved] == [w.shape, x.shape]
+
+
 def test_results_with_and_without_a_gradient_have_the_same_bits() -> None:
     x, w, bias, *_ = layer_tensors()
     recorded = tilewright.linear(x, w, bias, activation="gelu", **VM)

@@ -82,10 +82,12 @@ def _sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
 
 
 class _Saved(NamedTuple):
-    """What is saved for the gradients of a layer; ``bias`` to recompute the two values."""
+    """What is saved for the gradients of a layer, as far as they need it; ``bias`` to recompute the
+    two values.
+    """
 
-    x: Tensor
-    w: Tensor
+    x: Tensor | None
+    w: Tensor | None
     gate: Tensor | None
     bias: Tensor | None
     preactivation: Tensor | None
@@ -103,8 +105,17 @@ def save_layer(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> 
     needs_values = keyword_only_inputs["activation"] is not None or gate is not None
     if needs_values and isinstance(output, tuple):
         values = output[1], output[2] if gate is not None else None
-    ctx.save_for_backward(x, w, gate, bias if needs_values and values[0] is None else None, *values)
-    ctx.options = keyword_only_inputs
+    wants, recomputes = wanted(ctx, 5), needs_values and values[0] is None
+    needs_x = recomputes or wants[1] or wants[3]
+    ctx.save_for_backward(
+        x if needs_x else None,
+        w if recomputes or wants[0] else None,
+        gate if recomputes or wants[0] else None,
+        bias if recomputes else None,
+        *values,
+    )
+    ctx.options, ctx.gated = keyword_only_inputs, gate is not None
+    ctx.shape, ctx.dtype = x.shape, x.dtype
     ctx.types = [None if t is None else t.dtype for t in (bias, residual)]
     ctx.set_materialize_grads(False)
 
@@ -122,19 +133,22 @@ def layer_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
 
 
 def _layer_products(
-    ctx: Any, x: Tensor, *pairs: tuple[Tensor | None, Tensor | None]
+    ctx: Any, x: Tensor | None, *pairs: tuple[Tensor | None, Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """dx, and the gradient of each matrix of weights; ``pairs``: it, and that of its product."""
     options, wants = ctx.options, wanted(ctx, 5)
-    dx, found = None, []
-    rows = x.reshape(-1, x.shape[-1])
+    dx: Tensor | None = None
+    found: list[Tensor | None] = []
+    rows = None if x is None else x.reshape(-1, x.shape[-1])
     for (weights, dp), needed in zip(pairs, (wants[1], wants[3]), strict=True):
         dp = None if dp is None else dp.reshape(-1, dp.shape[-1])
-        found.append(_product(dp.mT, rows, options) if needed and dp is not None else None)
+        found.append(None)
+        if needed and dp is not None and rows is not None:
+            found[-1] = _product(dp.mT, rows, options)
         if wants[0] and dp is not None and weights is not None:
             more: dict[str, Any] = {} if dx is None else {"c": dx, "beta": 1.0}
             dx = _product(dp, weights, options, **more)
-    return None if dx is None else dx.reshape(x.shape), *found
+    return None if dx is None else dx.reshape(ctx.shape), *found
 
 
 def _epilogue_backward(
@@ -147,26 +161,26 @@ def _epilogue_backward(
     """The gradients of residual, of both accumulators and of bias. ``dpreactivation`` and
     ``dvalue``: of the saved values, if these are outputs of which a gradient is known.
     """
-    x, gate, preactivation, value = saved.x, saved.gate, saved.preactivation, saved.value
+    preactivation, value = saved.preactivation, saved.value
     options, wants = ctx.options, wanted(ctx, 5)
     dresidual = dy.to(ctx.types[1]) if dy is not None and wants[4] else None
-    dp, dg, dbias = dpreactivation, dvalue if gate is not None else None, None
+    dp, dg, dbias = dpreactivation, dvalue if ctx.gated else None, None
     if dy is not None:
         activation = options["activation"]
-        if activation is None and gate is None:
+        if activation is None and not ctx.gated:
             dp = dy if dp is None else dp + dy
         else:
             if preactivation is None:
                 preactivation, value = _recomputed(saved, options)
             fused = bool(wants[2]) and dp is None
             one, two, sums = activation_backward(
-                dy, preactivation, value, activation=activation, bias=fused, out_dtype=x.dtype,
+                dy, preactivation, value, activation=activation, bias=fused, out_dtype=ctx.dtype,
                 device=options["device"],
             )  # fmt: skip
             dp = one if dp is None else dp + one
-            dg = None if gate is None else two if dg is None else dg + two
+            dg = None if not ctx.gated else two if dg is None else dg + two
             dbias = sums if fused else None
-    dp, dg = (None if t is None else t.to(x.dtype) for t in (dp, dg))
+    dp, dg = (None if t is None else t.to(ctx.dtype) for t in (dp, dg))
     if wants[2] and dbias is None and dp is not None:
         dbias = column_sums(dp)
     return dresidual, dp, dg, dbias
