@@ -18,7 +18,9 @@ from .cost_model import AnyConfig, estimates
 from .cp_async.partial_cp_async_config import multistage_candidates, simt_candidates
 from .heuristic import check
 from .problem import Problem, validate
-from .tma import tma_checks, tma_cost
+from .tma import tma_checks
+from .tma.cost import tma_cost
+from .tma.cost.coefficients import coefficients
 from .tma.partial_tma_config import PartialTmaConfig
 from .tma.tma_config import TmaConfig, relayout_problem
 
@@ -54,7 +56,7 @@ def _best_of_tma(
     if not len(fitting):
         raise _misfit(text, problem, columns.config(0), device)
     columns = columns.take(fitting)
-    costs = tma_cost.tile_costs(relaid, columns, device)
+    costs = tma_cost.tile_costs(relaid, columns, device, coefficients(problem))
     return columns.config(int(tma_cost.estimates(problem, columns, costs, device).argmin()))
 
 

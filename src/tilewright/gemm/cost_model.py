@@ -18,7 +18,8 @@ from .cp_async import multistage_cost, simt_cost
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
 from .problem import Problem
-from .tma import tma_cost
+from .tma.cost import tma_cost
+from .tma.cost.coefficients import coefficients
 from .tma.tma_columns import TmaColumns
 from .tma.tma_config import TmaConfig, relayout_problem
 
@@ -50,7 +51,8 @@ def _columns(problem: Problem, configs: Sequence[Any], device: DeviceSpec) -> tu
     """The cost model of the configurations' kernel, and its columns."""
     if isinstance(configs[0], TmaConfig):
         columns = TmaColumns.of(configs)
-        return tma_cost, columns, tma_cost.tile_costs(relayout_problem(problem), columns, device)
+        relaid, c = relayout_problem(problem), coefficients(problem)
+        return tma_cost, columns, tma_cost.tile_costs(relaid, columns, device, c)
     if isinstance(configs[0], SimtConfig):
         return simt_cost, simt_cost.simt_costs(problem, configs, device)
     return multistage_cost, multistage_cost.multistage_costs(problem, configs, device)

@@ -18,7 +18,8 @@ from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
 from .problem import PACKED_TYPES, Problem, validate
 from .problem_traits import Traits, problem_with, traits
-from .tma import tma_checks, tma_cost, tma_search_space
+from .tma import tma_checks, tma_search_space
+from .tma.cost import tma_cost
 from .tma.tma_columns import TmaColumns
 from .tma.tma_config import TmaConfig, relayout_problem
 

@@ -15,10 +15,11 @@ from ...target import DeviceSpec
 from ..columns import Column, tile_count
 from ..config_checks import MAX_SPLIT
 from ..problem import Problem
+from .cost.coefficients import PRODUCTS, coefficients
 from .tma_geometry import resident_clusters
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
-RESIDENT_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # only where all of them are resident
+RESIDENT_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))  # only where all of them are resident
 LARGE_TILE = 128 * 128  # elements
 
 _SPLIT, _TAIL, _KINDS = slice(1, 4), slice(4, 6), 6  # columns of a cluster
@@ -61,16 +62,21 @@ def schedules(
     count, (all_m, all_n) = clusters.splittable, clusters[:2]
     work_tiles = tile_count(problem, -(-down // all_m), -(-across // all_n))
     resident = resident_clusters(all_m * all_n, device)
+    by_requests = coefficients(problem) is PRODUCTS
     split, valid = _splits(work_tiles[:, :count, None], resident[:count, None])
     valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
     if not clusters.any_tile and problem.weights is None:
         # Clusters of small tiles only where one covers D along M or N, so that each operand tile on
-        # the other side is read once.
+        # the other side is read once; or unsplit in one wave, where the cost model knows them.
         cm, cn = all_m[:count], all_n[:count]
         covered = np.where(cm > 1, down == cm, across == cn)
-        valid &= ((bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered)[:, :, None]
+        any_kind = (bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered
+        valid[:, :, 0] &= any_kind | (by_requests & (work_tiles[:, :count] <= resident[:count]))
+        valid[:, :, 1:] &= any_kind[:, :, None]
     cm, cn = all_m[count:], all_n[count:]
     more = (cm <= down) & (cn <= across) & (work_tiles[:, count:] <= resident[count:])
+    if not by_requests:
+        more &= (cm == 1) | (cn == 1) | (cm * cn > 4)
     row, column = np.nonzero(np.hstack((valid.reshape(tiles.shape[1], -1), more)))
     splits = np.hstack((split.reshape(tiles.shape[1], -1), np.ones(more.shape, np.int64)))
     return row, column, splits[row, column]

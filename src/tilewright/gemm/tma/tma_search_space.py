@@ -20,6 +20,8 @@ from ...target import DeviceSpec
 from ..columns import Column
 from ..problem import PROMOTION_K, Problem
 from ..problem_traits import Traits, problem_with, traits
+from .cost.coefficients import OTHERS, PRODUCTS, coefficients
+from .cost.tma_cost import TileCosts, tile_costs
 from .schedule_grid import (
     ALL_CLUSTERS,
     CLUSTERS,
@@ -30,7 +32,6 @@ from .schedule_grid import (
 from .tma_checks import fits
 from .tma_columns import TmaColumns
 from .tma_config import relayout_problem
-from .tma_cost import TileCosts, tile_costs
 from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 
 # (tile M, consumer warpgroups, pingpong): candidates of tile N
@@ -73,20 +74,19 @@ _Warpgroups = tuple[int, int, bool, bool]  # tile M, consumer warpgroups, pingpo
 
 
 class _Catalog(NamedTuple):
-    """Tiles with all schedules; ``configs``, ``costs`` and ``fits`` have len(_SCHEDULES) rows for
-    each tile.
-    """
+    """Tiles with all schedules: ``configs`` and ``fits`` have len(_SCHEDULES) rows for each."""
 
     indices: dict[_Warpgroups, dict[int, list[int]]]  # by tile N, with one to three k-tiles
     tiles: Column  # (6, tiles): M, N, K, consumers, pingpong, swap
     configs: TmaColumns
-    costs: TileCosts
     fits: Column
 
 
 def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCosts]:
     """The candidates that fit problem and device, and their costs."""
-    catalog = _catalog(traits(relayout_problem(problem)), device)
+    relaid = traits(relayout_problem(problem))
+    catalog = _catalog(relaid, device)
+    costs = _costs(relaid, device, coefficients(problem) is PRODUCTS)
     problem = problem.balanced
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
     row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
@@ -94,7 +94,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
     fitting = catalog.fits[index]
     index = index[fitting]
     configs = replace(catalog.configs.take(index), split=split[fitting])
-    return configs, catalog.costs.take(index)
+    return configs, costs.take(index)
 
 
 @lru_cache(maxsize=32)
@@ -118,7 +118,14 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     np.minimum(configs.max_stages(problem, device), MAX_STAGES, out=configs.stages)
     fitting = fits(problem, configs, device) & (configs.stages >= MIN_STAGES)
     columns = np.array(tiles, np.int64).T
-    return _Catalog(indices, columns, configs, tile_costs(problem, configs, device), fitting)
+    return _Catalog(indices, columns, configs, fitting)
+
+
+@lru_cache(maxsize=64)
+def _costs(relaid: Traits, device: DeviceSpec, fitted_to_products: bool) -> TileCosts:
+    """The costs of a catalog's configurations by the coefficients of products, or by the others."""
+    c = PRODUCTS if fitted_to_products else OTHERS
+    return tile_costs(problem_with(relaid), _catalog(relaid, device).configs, device, c)
 
 
 def _warpgroups(problem: Problem) -> list[_Warpgroups]:

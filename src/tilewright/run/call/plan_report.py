@@ -13,9 +13,9 @@ from ... import cuda, gemm
 from ...builder import Traced
 from ...gemm.cost_model import terms
 from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
+from ...gemm.tma.cost.tma_cost import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
-from ...gemm.tma.tma_cost import sparse_wgmma_cycles
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...quantization.scaled import Scaled
 from ...target import Target
