@@ -1,10 +1,9 @@
 """Coefficients of the cost model of kernel ``tma``, fitted to measurements on an H200.
 
-``PRODUCTS`` are of plain products that the L2 limits, whose smaller extent is in ``MIDDLE``: 3,500
-times of 210 problems, measured as by ``benchmarks/cost_sweep.py``. ``OTHERS`` are of products that
-memory or power limits, and of those with an epilogue function, prepared weights, block scales, a
-sparse matrix, groups or promoted accumulators: 7,000 times of 230 older problems, without the terms
-that the fit to the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
+``PRODUCTS`` are of plain products of 16-bit types that the L2 limits, by their sizes: 3,500 times
+of 210 problems, measured as by ``benchmarks/cost_sweep.py``. ``OTHERS`` are of all others: 7,000
+times of 230 older problems, without the terms that the fit to the newer ones added (0 or 1 there).
+``benchmarks/NOTES.md`` has both.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from ...problem import Problem
 
-MIDDLE = 193, 256  # the smaller of M and N
+MIDDLE, LONGER = (193, 256), 768  # the smaller of M and N; the larger, at least
 
 
 class Coefficients(NamedTuple):
@@ -98,5 +97,6 @@ def coefficients(problem: Problem) -> Coefficients:
     """The coefficients of a problem."""
     more = problem.weights, problem.scaling, problem.epilogue, problem.groups
     plain = all(x is None for x in more) and not problem.sparse and problem.input.bits == 16
-    least, most = MIDDLE
-    return PRODUCTS if plain and least <= min(problem.m, problem.n) <= most else OTHERS
+    (least, most), sizes = MIDDLE, sorted((problem.m, problem.n))
+    fitted = least <= sizes[0] <= most and sizes[1] >= LONGER
+    return PRODUCTS if plain and fitted else OTHERS
