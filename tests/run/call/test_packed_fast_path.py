@@ -19,8 +19,8 @@ from tilewright.quantization import Packed, quantize_weight
 
 pytestmark = pytest.mark.vm
 
-M, N, K = 8, 72, 256
-CONFIG = "tma:64x8x256:1:2~"
+M, N, K = 8, 72, 128
+CONFIG = "tma:64x8x128:1:2~"
 RNG = np.random.default_rng(0)
 FORMS: dict[str, tuple[Any, ...]] = {"u4": ("u4", 128, "integer"), "nvfp4": ("nvfp4",)}
 
