@@ -269,6 +269,9 @@ def _requests(
     busy = 1 - np.where(clustered, c.relief_of_cluster, c.relief) * idle
     a = costs.a.requests(pitch_divisor(problem, "a"), c)
     b = costs.b.requests(pitch_divisor(problem, "b"), c)
+    requests = busy * c.l2_request * (a + b)
+    if not c.distinct_request:
+        return requests, 0.0
     share = (problem.m + 1) / (problem.m + problem.n + 2)
     of_memory = (share * a + (1 - share) * b) * busy
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
@@ -276,7 +279,7 @@ def _requests(
     cycles = np.where(clustered, c.distinct_of_cluster, c.distinct_request)
     cycles = np.where(one_wave & (configs.split == 1), cycles, c.distinct_later)
     waits = of_memory + cycles * (a * different_a + b * different_b)
-    return busy * c.l2_request * (a + b), waits
+    return requests, waits
 
 
 def _k_block_cycles(k_block: tuple[Any, ...], costs: TileCosts) -> Column:
@@ -330,6 +333,8 @@ def _saved_by_order(
     problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work, c: Coefficients
 ) -> Any:
     """Seconds that a launch in the order of the CTAs saves."""
+    if not c.saved:
+        return 0.0
     relaid = relayout_problem(problem)
     saved = np.maximum(0.0, saved_by_order(relaid, configs) - LATE_START)
     one_wave = shares_rows(relaid, configs) & (work.work_tiles <= costs.resident)
