@@ -69,7 +69,7 @@ def test_annotations_are_parameters() -> None:
     kernels = run_path(str(HERE / "typed_kernels.py"))
     saxpy, row_sum = kernels["saxpy"], kernels["row_sum"]
     assert str(saxpy) == "kernel saxpy(n: u32, a: f32, x: ptr f32, y: ptr f32)"
-    assert str(row_sum) == "kernel row_sum(n: u32, x: ptr f32 align 16, y: ptr f32)"
+    assert str(row_sum) == "kernel row_sum(n: u32, x: ptr f32 align 16, y: ptr f32, *, width)"
     assert "ld.global.f32" in row_sum.trace(width=4).ptx
 
 

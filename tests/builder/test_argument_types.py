@@ -127,11 +127,12 @@ def test_operations_evaluated_at_trace_time() -> None:
 
 
 NAMES = {
-    "exp": "k.ptx.ex2.approx.f32",
+    "atomicAdd": r"k.atomic_add\(pointer, x\)",
+    "gelu": r"k.elementwise\(tilewright.gelu, x\)",
     "barier": "did you mean k.barrier?",
     "threadIdx": "k.tid",
     "syncthreads": r"k.barrier\(\)",
-    "sqrt": "k.ptx spells instructions: sqrt",
+    "popc": "k.ptx spells instructions: popc",
     "something_else": "k.ptx spells any instruction",
 }
 

@@ -64,6 +64,8 @@ def test_functions_refuse_other_registers() -> None:
         lines(lambda k, p: k.exp(p[0]), "ptr f16")
     with raises_message(KernelError, "registers must be f32"):
         lines(lambda k, p: k.elementwise(tilewright.gelu, p[0]), "ptr f16")
+    with raises_message(KernelError, "k.elementwise of .*gelu.*missing a required argument"):
+        lines(lambda k, p: k.elementwise(tilewright.gelu), "ptr f32")
     with pytest.raises(EpilogueError):
         lines(lambda k, p: k.elementwise(tilewright.gelu, p[0]), "ptr f64")
 

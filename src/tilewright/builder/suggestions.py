@@ -8,10 +8,6 @@ from collections.abc import Iterable
 from ..ptx.isa import ROWS
 
 _ELSEWHERE = {  # names of CUDA, Triton and NumPy, and their equivalents here
-    "exp": "k.ptx.ex2.approx.f32(x * 1.4426950408889634), a power of 2",
-    "exp2": "k.ptx.ex2.approx.f32(x)",
-    "log": "k.ptx.lg2.approx.f32(x) * 0.6931471805599453, from a logarithm to base 2",
-    "log2": "k.ptx.lg2.approx.f32(x)",
     "where": "k.select(p, a, b)",
     "maximum": "k.max(a, b)",
     "minimum": "k.min(a, b)",
@@ -22,10 +18,12 @@ _ELSEWHERE = {  # names of CUDA, Triton and NumPy, and their equivalents here
     "program_id": "k.ctaid.x",
     "syncthreads": "k.barrier()",
     "printf": "k.print(format, ...)",
-    "load": "pointer[index]",
-    "store": "pointer[index] = value",
-    "atomic_add": "k.ptx.atom.global_.add.f32(pointer, x)",
-    "atomicAdd": "k.ptx.atom.global_.add.f32(pointer, x)",
+    "load": "pointer[index], or k.load_vector(pointer, count)",
+    "store": "pointer[index] = value, or k.store_vector(pointer, values)",
+    "atomicAdd": "k.atomic_add(pointer, x)",
+    "sum": 'k.block_reduce(x, "add"), or k.warp_reduce',
+    "reduce": 'k.block_reduce(x, "add"), or k.warp_reduce',
+    "gelu": "k.elementwise(tilewright.gelu, x)",
     "dot": "k.mma, or k.gemm of tiles",
 }
 

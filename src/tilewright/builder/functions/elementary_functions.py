@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import TilewrightError
 from ...lazy_imports import provided
 from ..emitter import Emitter
 from ..source_location import kernel_error
@@ -31,7 +32,18 @@ class ElementaryFunctions:
 
         >>> y = k.elementwise(tilewright.gelu, x, approximate="tanh")
         """
-        return provided("functions_of_registers").call(self._emitter.k, function, values, options)
+        if not callable(function):
+            raise kernel_error(
+                f"k.elementwise must be given a function, got {function!r:.60}",
+                "k.elementwise(tilewright.gelu, x)",
+            )
+        try:
+            functions = provided("functions_of_registers")
+            return functions.call(self._emitter.k, function, values, options)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, TilewrightError):
+                raise
+            raise kernel_error(f"k.elementwise of {function!r:.60}: {error}") from error
 
     def _call(self, name: str, x: Scalar, types: tuple[str, ...] = ("f32",), **options: Any) -> Reg:
         if not isinstance(x, Reg) or x.dtype.name not in types:

@@ -286,7 +286,7 @@ class Reg:
     def _no_function(self, what: str) -> KernelError:
         return kernel_error(
             f"{self!r} has no value while the kernel is traced, but {what} needs one",
-            "use an instruction: k.ptx.sqrt.rn.f32(x), k.ptx.ex2.approx.f32(x); .to converts",
+            "use k.sqrt(x), k.exp(x), k.elementwise(tilewright.gelu, x); .to converts",
         )
 
 
