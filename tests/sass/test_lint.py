@@ -32,6 +32,9 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("reuse-yield", START + "--:-:-:Y:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R2, R2, R1"),
         ("stale-reuse", START + "--:-:-:-:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R3, R1, R2"),
         ("unset-register", "--:-:-:-:5 FADD R1, R7, RZ"),
+        ("copy-barrier", "--:-:-:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
+        ("copy-barrier", "--:-:2:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
+        ("", "--:-:1:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("unknown-word", "--:-:-:-:1 .word 0x00000000000000000000000000000fff"),
     ],
 )

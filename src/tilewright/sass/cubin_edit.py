@@ -154,6 +154,9 @@ class _Mover:
         sizes = {_ABSOLUTE_32: 4, _ABSOLUTE_64: 8}
         if relocation.type not in sizes:
             raise CubinError(f"relocation type {relocation.type} of moved code is not supported")
+        count = len(self.cubin.elf.sections)
+        if section >= count:
+            raise CubinError(f"relocations must be of one of {count} sections, got {section}")
         data = bytearray(self.cubin.elf.sections[section].data)
         end = relocation.offset + sizes[relocation.type]
         if end > len(data):

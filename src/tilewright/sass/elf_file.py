@@ -233,7 +233,7 @@ def _gaps(data: bytes, pieces: list[_Piece]) -> Iterator[tuple[int, bytes]]:
 
 def _pack_section(s: ElfSection, offset: int) -> bytes:
     fields = s.name_offset, s.type, s.flags, s.address, offset, s.size
-    return _SECTION.pack(*fields, s.link, s.info, s.alignment, s.entry_size)
+    return _packed(_SECTION, *fields, s.link, s.info, s.alignment, s.entry_size)
 
 
 def _pack_segment(s: ElfSegment, moves: _Moves) -> bytes:
@@ -241,4 +241,12 @@ def _pack_segment(s: ElfSegment, moves: _Moves) -> bytes:
     size = end - start
     memory = s.memory_size + size - s.file_size
     where = start, s.address, s.physical_address
-    return _SEGMENT.pack(s.type, s.flags, *where, size, memory, s.alignment)
+    return _packed(_SEGMENT, s.type, s.flags, *where, size, memory, s.alignment)
+
+
+def _packed(layout: struct.Struct, *values: int) -> bytes:
+    """A header. Raises CubinError for a number that does not fit its field."""
+    try:
+        return layout.pack(*values)
+    except struct.error as error:
+        raise CubinError(f"a header's numbers must fit their fields, got {values}") from error

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..cubin_file import CubinFile
 from ..finding import SassFinding
 from ..machine.code_paths import SassCode
-from ..machine.hazards import function_code, hazards
+from ..machine.hazards import dependency_barriers, function_code, hazards
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import register_effects
 from ..sass_instruction import SassInstruction
@@ -33,6 +33,7 @@ OTHER_RULES = {
     "reuse-yield": "operand reuse is lost, and illegal, with the yield flag or a stall of 0",
     "stale-reuse": "a reused operand is overwritten before the instruction that reuses it",
     "unset-register": "a register is read that no instruction of the kernel writes",
+    "copy-barrier": "a group of copies (LDGDEPBAR) signals no barrier that is waited for",
     "unknown-word": "a word has no known encoding",
 }
 SPEED_RULES = {
@@ -56,6 +57,7 @@ def lint_function(code: SassCode, speed: bool = False) -> list[SassFinding]:
     """All findings in a function's code by address; ``speed`` adds the rules of SPEED_RULES."""
     found = hazards(code)
     found += _of_each(code)
+    found += _copy_barriers(code)
     found += _unset_registers(code)
     found += _stale_reuse(code)
     if speed:
@@ -96,6 +98,22 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
         yield "store-write-barrier", f"{name} signals barrier {control.write}", "use R, not W"
     if sm >= 70 and control.reuse and (control.yields or not control.stall):
         yield "reuse-yield", "operands are reused across a yield", "clear the yield or reuse flags"
+
+
+def _copy_barriers(code: SassCode) -> Iterator[SassFinding]:
+    """Groups of copies whose completion nothing can wait for."""
+    waited: set[int] = set()
+    for x in code.instructions:
+        if x.text is not None and x.text.opcode.startswith("DEPBAR"):
+            waited |= {barrier for barrier, _ in dependency_barriers(x.text)}
+        if x.control is not None:
+            waited |= {b for b in range(1, 7) if x.control.wait >> b - 1 & 1}
+    for index, x in enumerate(code.instructions):
+        if code.name(index) == "LDGDEPBAR" and x.control and x.control.write not in waited:
+            yield _finding(
+                code, index, "copy-barrier", "nothing waits for these copies",
+                "signal the barrier that DEPBAR counts",
+            )  # fmt: skip
 
 
 def _unset_registers(code: SassCode) -> Iterator[SassFinding]:
