@@ -114,9 +114,13 @@ def build(problem: Problem, config: SplitKConfig) -> Traced:
 
 def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
     """The problem that represents all with the same kernel: sizes are parameters, except whether
-    the problem is batched.
+    the problem is batched, and whether rows are whole vectors: others are stored by elements.
     """
-    return replace(problem.with_sizes(*UNIT_SIZES), batch=min(problem.batch, 2))
+    m, n, depth = UNIT_SIZES
+    align = problem.output.bits // 8
+    if problem.n % VECTOR == 0:
+        n, align = VECTOR, problem.align_d
+    return replace(problem.with_sizes(m, n, depth), batch=min(problem.batch, 2), align_d=align)
 
 
 @lru_cache(maxsize=256)
@@ -230,7 +234,7 @@ class SplitKReduction:
         target = d.at(problem.d, self.position)
         old = c.at(problem.d, self.position) if problem.with_c else None
         size = self.type.bits // 8
-        count = VECTOR if problem.align_d >= VECTOR * size else 1  # row ends are aligned alike
+        count = VECTOR if problem.align_d >= VECTOR * size else 1
         for first in range(0, VECTOR, count):
             with k.if_(inside & (self.position[1] + first < self.parameters.n)):
                 made = []

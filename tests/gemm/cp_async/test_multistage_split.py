@@ -143,3 +143,21 @@ def test_one_stage_has_no_race(text: str) -> None:
         results.add(machine.download(addresses[3], like=d).tobytes())
     want = a.astype(np.float32) @ b.astype(np.float32).T
     assert results == {want.tobytes()}
+
+
+@tilewright.epilogue
+def twice(x: Any) -> Any:
+    return 2.0 * x
+
+
+@every_row("config", ["16x64x64:1x2:4*4", "16x64x64:1x2:4"])
+@every_row("function", [None, twice], ids=["plain", "epilogue"])
+def test_rows_that_end_within_a_vector(config: str, function: Any) -> None:
+    """D's columns are some of a wider matrix with aligned rows; nothing beside them is written."""
+    rng = np.random.default_rng(45)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((8, 280), (280, 45)))
+    wide = np.full((8, 48), 7, np.float16)
+    options = {"epilogue": function} if function else {}
+    tilewright.matmul(a, b, out=wide[:, :45], config=config, device="vm:A100", **options)
+    assert (wide[:, :45] == a.astype(np.float32) @ b * (2 if function else 1)).all()
+    assert (wide[:, 45:] == 7).all()

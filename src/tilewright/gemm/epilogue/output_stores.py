@@ -87,11 +87,28 @@ class OutputStores:
         tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
         for (type_, vector), (matrix, align) in zip(tensors, self.outputs, strict=True):
             target, size = matrix.at(type_, position), dtype(type_).bits // 8
-            width = max(1, min(count, align // size))  # row ends are aligned alike
+            width = max(1, min(count, align // size))
             for first in range(0, count, width):
-                exists = valid if full else valid & (column + first < self.operands.limits[1])
-                with k.if_(exists):
-                    store_vector(k, target + first, vector[first : first + width], type_)
+                part = vector[first : first + width]
+                if full:
+                    with k.if_(valid):
+                        store_vector(k, target + first, part, type_)
+                else:
+                    self._store_inside(target + first, part, type_, column + first, valid)
+
+    def _store_inside(
+        self, target: Pointer, values: Sequence[Any], type_: str, column: Any, valid: Any
+    ) -> None:
+        """Store a vector that may cross the end of its row, whose other elements are not D's."""
+        k, left = self.k, self.operands.limits[1].view("s32") - column.view("s32")
+        count = len(values)
+        with k.if_(valid & (left >= count)):
+            store_vector(k, target, values, type_)
+        if count > 1:
+            with k.if_(valid & (left > 0) & (left < count)):
+                for i in range(count - 1):
+                    with k.if_(left > i):
+                        store_vector(k, target + i, values[i : i + 1], type_)
 
     def end_unit(
         self, position: tuple[Any, Any, Any], shape: tuple[int, int], row_lanes: int
