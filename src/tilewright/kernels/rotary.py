@@ -14,7 +14,6 @@ from .row_call import (
     VECTOR,
     RowMatrix,
     finished,
-    is_contiguous,
     result_like,
     row_matrix,
 )
@@ -69,7 +68,7 @@ def rotary_embedding(
     tables = [row_matrix(n, t).array for n, t in (("cos", cos), ("sin", sin))]
     for name, table in zip(("cos", "sin"), tables, strict=True):
         view = array_view.view(table)
-        if tuple(view.shape) != (tokens, columns // 2) or not is_contiguous(view):
+        if tuple(view.shape) != (tokens, columns // 2) or not array_view.is_contiguous(view):
             expected = f"{name} must be contiguous, of shape {(tokens, columns // 2)}"
             raise ProblemError(f"{expected}, got shape {view.shape} and strides {view.strides}")
     if matrix.stride != 1:

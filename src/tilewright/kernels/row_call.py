@@ -21,7 +21,6 @@ from ..errors import DtypeError, ProblemError
 from ..run import launch
 from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
-from ..run.arrays.dlpack import compact_strides
 from .matrix_row import RowLayout, row_layout
 
 FLOATS = ("f16", "bf16", "f32")
@@ -82,7 +81,7 @@ def row_matrix(name: str, x: Any, types: Sequence[str] = FLOATS) -> RowMatrix:
         raise ProblemError(f"{name} must have less than 2^31 rows and columns, got {view.shape}")
     if view.device != "cpu":
         return RowMatrix(x, view.dtype, rows, columns, *_strides(name, view), view.address)
-    if not is_contiguous(view):
+    if not array_view.is_contiguous(view):
         x = np.ascontiguousarray(array_view.bits(view)).view(dtypes.dtype(view.dtype).numpy)
     return RowMatrix(x, view.dtype, rows, columns, columns, 1, 0)
 
@@ -98,12 +97,6 @@ def _strides(name: str, view: ArrayView) -> tuple[int, int]:
     return (kept[-1][1] if kept else view.shape[-1]), view.strides[-1]
 
 
-def is_contiguous(view: ArrayView) -> bool:
-    """Whether an array is row-major without gaps."""
-    strides = zip(view.shape, view.strides, compact_strides(view.shape), strict=True)
-    return 0 in view.shape or all(n == 1 or own == compact for n, own, compact in strides)
-
-
 def result_like(x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> Any:
     """``out``, checked, or a new contiguous array of ``x``'s library and device.
 
@@ -117,7 +110,7 @@ def result_like(x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> Any:
         raise ProblemError(f"out must have shape {shape}, got {tuple(view.shape)}")
     if view.dtype not in FLOATS:
         raise DtypeError(f"out must be {', '.join(FLOATS)}, got {view.dtype}")
-    if not is_contiguous(view):
+    if not array_view.is_contiguous(view):
         raise ProblemError(f"out must be contiguous, got strides {view.strides}")
     return out
 

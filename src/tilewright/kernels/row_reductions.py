@@ -20,7 +20,6 @@ from .row_call import (
     VECTOR,
     RowMatrix,
     finished,
-    is_contiguous,
     launch_rows,
     result_like,
     row_matrix,
@@ -109,7 +108,7 @@ def _along_columns(
     matrix: RowMatrix, shape: tuple[int, ...], axis: int, y: Any, scale: float, op: str,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    if not is_contiguous(array_view.view(matrix.array)):
+    if not array_view.is_contiguous(array_view.view(matrix.array)):
         raise ProblemError(f"x must be contiguous for axis {axis}, got a view")
     outer, rows, columns = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     view = array_view.view(y)

@@ -18,7 +18,7 @@ from ..run.devices.array_placement import (
 )
 from ..run.devices.device_protocol import device_allocations
 from ..run.relayout.relayout import RelayoutSpec, prepare
-from .row_call import finished, is_contiguous
+from .row_call import finished
 
 
 def transpose(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) -> Any:
@@ -34,7 +34,8 @@ def transpose(x: Any, *, out: Any = None, device: Any = None, stream: Any = None
     shape = (*view.shape[:-2], view.shape[-1], view.shape[-2])
     y = array_view.empty_like_kind(x, shape, view.dtype) if out is None else out
     target = array_view.view(y)
-    if (tuple(target.shape), target.dtype) != (shape, view.dtype) or not is_contiguous(target):
+    contiguous = array_view.is_contiguous(target)
+    if (tuple(target.shape), target.dtype) != (shape, view.dtype) or not contiguous:
         got = f"{target.dtype} of shape {tuple(target.shape)}"
         raise ProblemError(f"out must be contiguous, {view.dtype} of shape {shape}, got {got}")
     if prod(shape):

@@ -47,6 +47,16 @@ def test_products(a: tuple[str, bool], b: tuple[str, bool]) -> None:
     assert np.array_equal(layer(out_dtype="s8"), narrow)
 
 
+def test_operands_may_have_the_names_of_scales_that_no_matrix_has() -> None:
+    x, w = (quantize(v, "s8", "row") for v in (X, W))
+    names = "b_zeros", "a_sums", "b2_scales"
+    found = tilewright.matmul(
+        x, w.T, out_dtype="f32", device="vm", **dict.fromkeys(names, 2.0),
+        epilogue=lambda acc, b_zeros, a_sums, b2_scales: acc + b_zeros * a_sums * b2_scales,
+    )  # fmt: skip
+    assert np.array_equal(found, reference(x, w.T) + np.float32(8))
+
+
 def test_zero_points_of_a_tensor_and_of_a_stack() -> None:
     data = RNG.integers(0, 256, (2, M, K)).astype(np.uint8)
     a = Scaled(data, RNG.uniform(0.5, 2, (2, M, 1)).astype(np.float32), (1, K),

@@ -24,6 +24,7 @@ def test_a_token_gets_the_weighted_sum_of_its_experts() -> None:
 
 X, W = np.zeros((2, 16), np.float16), np.zeros((3, 8, 16), np.float16)
 INDICES = np.zeros((2, 1), np.int32)
+PAIRS = np.zeros((2, 2), np.int32)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,9 @@ INDICES = np.zeros((2, 1), np.int32)
         ({"weights": np.zeros((2, 2), "f4")}, ProblemError, "weights must have shape"),
         ({"indices": INDICES.astype("f4")}, DtypeError, "indices must be one of s32, s64, got f32"),
         ({"x": X[:, ::2]}, ProblemError, "w_down|w_up must have shape"),
+        ({"indices": PAIRS.T, "weights": PAIRS.T}, ProblemError, "indices must be contiguous"),
+        ({"indices": PAIRS, "weights": PAIRS.T}, ProblemError, "weights must be contiguous"),
+        ({"activation": ["relu"]}, ProblemError, "activation must be one of relu"),
         ({"activation": "none"}, ProblemError, "activation must be one of relu"),
     ],
 )

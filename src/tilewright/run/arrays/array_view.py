@@ -68,6 +68,12 @@ def empty_like_kind(array: Any, shape: Shape, dtype: str) -> Any:
     return kind_of(array).empty(array, shape, dtype)
 
 
+def is_contiguous(view: ArrayView) -> bool:
+    """Whether an array is row-major without gaps."""
+    strides = zip(view.shape, view.strides, dlpack.compact_strides(view.shape), strict=True)
+    return 0 in view.shape or all(n == 1 or own == compact for n, own, compact in strides)
+
+
 def stream_of(array: Any) -> int:
     """The handle of the current stream of the array's library (0 on the CPU)."""
     return kind_of(array).stream(array)

@@ -43,7 +43,7 @@ def moe(
 
     Raises ProblemError, DtypeError and what ``grouped_matmul`` raises.
     """
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ProblemError(
             f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.40}"
         )
@@ -113,6 +113,12 @@ def _check(views: dict[str, ArrayView]) -> int:
     for name, shape in expected.items():
         if views[name].shape != shape:
             raise ProblemError(f"{name} must have shape {shape}, got {views[name].shape}")
+    for name in ("indices", "weights"):
+        if not array_view.is_contiguous(views[name]):
+            what = f"{name} must be contiguous, got strides {views[name].strides}"
+            raise ProblemError(
+                what, hint="make a copy: torch's x.contiguous(), numpy.ascontiguousarray(x)"
+            )
     if not 1 <= experts <= kernels.MAX_EXPERTS:
         raise ProblemError(f"experts must be 1 to {kernels.MAX_EXPERTS}, got {experts}")
     types = {"x": TYPES, "indices": INDEX_TYPES, "weights": WEIGHT_TYPES}

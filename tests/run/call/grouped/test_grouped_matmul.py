@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from gemm_cases.resident import FAST_KIND, Resident, registered
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
@@ -93,6 +94,15 @@ def test_a_gate_is_a_second_stack() -> None:
         )
 
 
+def test_offsets_besides_counts_are_an_error_in_a_repeated_call_too() -> None:
+    with registered(FAST_KIND):
+        a, b = (Resident.of(np.ones(s, np.float16)) for s in ((2, 8, 64), (2, 64, 64)))
+        sizes = Resident.of(np.array([3, 8], np.int32))
+        tilewright.grouped_matmul(a, b, counts=sizes)
+        with pytest.raises(ProblemError, match="must be given, got both"):
+            tilewright.grouped_matmul(a, b, counts=sizes, offsets=sizes)
+
+
 A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
 
 
@@ -111,6 +121,9 @@ def test_packed_weights_are_an_error() -> None:
         ({"offsets": [-1, 8]}, ProblemError, r"offsets\[0\] must be from 0 to 8, got -1"),
         ({"offsets": [8]}, ProblemError, "offsets must have 2 or 3 elements for 2 groups"),
         ({"offsets": np.ones(2, np.float32)}, DtypeError, "offsets must be one of s32, s64"),
+        ({"offsets": [4.5, 8]}, ProblemError, r"offsets must be integers of 64 bits, got \[4.5, 8"),
+        ({"offsets": [4, 2**70]}, ProblemError, "offsets must be integers of 64 bits"),
+        ({"offsets": [[4], [4, 8]]}, ProblemError, "offsets must be integers of 64 bits"),
         ({"counts": [1, 2]}, ProblemError, r"a must be \(groups, capacity, K\)"),
         ({"offsets": [4, 8], "along": "k"}, ProblemError, r"b \(K, N\), got offsets"),
         ({"offsets": [4, 8], "along": "n"}, ProblemError, "along must be one of m, k, got 'n'"),

@@ -70,7 +70,7 @@ def grouped_matmul(
     try:
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
         function = None if epilogue is None else epilogue_key(epilogue)
-        form = sizes.shape, counts is None, along
+        form = sizes.shape, offsets is None, counts is None, along
         key: Any = function, type(a), a.shape, shapes, form, options
         candidates = _fast_calls.by_key.get(key, ())
         if epilogue is not None and function is None:

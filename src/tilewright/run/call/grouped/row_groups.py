@@ -6,6 +6,8 @@ them. On a GPU the kernel takes an impossible size for the nearest possible one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +80,7 @@ def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGrou
         raise ProblemError(f"one of offsets and counts must be given, got {given}")
     name, sizes = ("counts", counts) if offsets is None else ("offsets", offsets)
     if isinstance(sizes, list | tuple):
-        sizes = np.array(sizes, np.int64)
+        sizes = _array_of(name, sizes)
     view, va, vb = (array_view.view(x) for x in (sizes, a, b))
     if isinstance(vb.owner, PreparedWeights):
         hint = "dequantize() is the matrix in f32"
@@ -94,6 +96,14 @@ def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGrou
     groups = view.shape[0] - (form == OFFSETS)
     request = GroupRequest(Grouping(view.dtype, form, along), groups)
     return RowGroups(request, view, name, va.shape[-1 if along == "k" else -2])
+
+
+def _array_of(name: str, sizes: Sequence[Any]) -> Any:
+    """The array of a list of integers."""
+    try:
+        return np.array([index(size) for size in sizes], np.int64)
+    except (TypeError, OverflowError):
+        raise ProblemError(f"{name} must be integers of 64 bits, got {sizes!r:.60}") from None
 
 
 def _form_along_m(name: str, sizes: ArrayView, a: ArrayView, b: ArrayView) -> str:

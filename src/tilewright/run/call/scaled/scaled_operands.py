@@ -220,20 +220,20 @@ def _with_scales(function: Any, scales: tuple[str, ...], count: int) -> Epilogue
         Parameter(name, Parameter.KEYWORD_ONLY, default=user.defaults.get(name, Parameter.empty))
         for name in names
     ]
-    scaled = _scaled(user.function)
+    scaled = _scaled(user.function, scales)
     scaled.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     scaled.__name__ = user.__name__
     key = epilogue_key(function)
     return epilogue_with_key(scaled, None if key is None else ("scales", key, scales, count))
 
 
-def _scaled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _scaled(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
     """``function`` of accumulators without the products of zero points, that are multiplied by the
-    scales of A and of their B.
+    scales of A and of their B. ``names``: the operands that are not the function's.
     """
 
     def scaled(*accumulators: Any, **operands: Any) -> Any:
-        given = {name: operands.pop(name, None) for name in SCALE_NAMES}
+        given = dict.fromkeys(SCALE_NAMES) | {name: operands.pop(name) for name in names}
         products = []
         for name, accumulator in zip(MATRICES[1:], accumulators, strict=False):
             product = accumulator
