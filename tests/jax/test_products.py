@@ -110,6 +110,22 @@ def test_batches(batched: tuple[bool, bool]) -> None:
     agree(ours(x, w), theirs(x, w))
 
 
+@pytest.mark.parametrize("batched", [(0, 0), (0, None), (None, 0)])
+def test_batches_of_operands_of_different_ranks(batched: tuple[int | None, int | None]) -> None:
+    """The batch has the size of a dimension that only one operand has."""
+    shapes = ((2, 3, 8), (8, 4)), ((8, 4), (2, 4, 3))
+    for pair in shapes:
+        x, y = (
+            random(*(() if axis is None else (2,)), *shape)
+            for shape, axis in zip(pair, batched, strict=True)
+        )
+        ours, theirs = (
+            jax.vmap(jax.value_and_grad(lambda x, y, f=f: (f(x, y) ** 2).sum(), (0, 1)), batched)
+            for f in (matmul, jnp.matmul)
+        )
+        agree(ours(x, y), theirs(x, y))
+
+
 def test_types() -> None:
     a = random(32, 64, dtype=jnp.bfloat16)
     assert matmul(a, a.T).dtype == jnp.bfloat16

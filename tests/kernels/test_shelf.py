@@ -13,6 +13,7 @@ from error_messages import raises_message
 from rows import every_row
 from tilewright import kernels
 from tilewright.errors import ProblemError
+from tilewright.kernels import row_reductions
 
 pytestmark = pytest.mark.vm
 
@@ -29,6 +30,14 @@ def test_reductions_along_every_axis(op: str) -> None:
         got = kernels.reduce(x, op, axis)
         assert got.shape == expected.shape and abs(got - expected).max() < 2e-5
     assert np.isnan(kernels.reduce(np.array([[1, np.nan]], np.float32), op)).all()
+
+
+def test_a_grid_takes_any_number_of_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only x of a grid may be larger than 65535."""
+    grids: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(row_reductions, "launch", lambda _, grid, *__, **___: grids.append(grid))
+    kernels.reduce(np.zeros((70000, 2, 40), np.float32), axis=1)
+    assert [grid[1:] for grid in grids] == [(1, 1)]
 
 
 def test_a_reduction_rounds_once() -> None:
@@ -50,9 +59,9 @@ def test_top_k_in_order(columns: int, type_: Any) -> None:
 
 
 def test_top_k_of_special_values() -> None:
-    x = np.array([[0.0, -np.inf, np.nan, np.inf, -0.0]], np.float32)
-    values, indices = kernels.top_k(x, 5)
-    assert indices.tolist() == [[2, 3, 0, 4, 1]]
+    x = np.array([[np.nan, 0.0, -np.inf, np.nan, np.inf, -0.0]], np.float32)
+    values, indices = kernels.top_k(x, 6)
+    assert indices.tolist() == [[0, 3, 4, 1, 5, 2]]
     np.testing.assert_array_equal(values, x[:, indices[0]])
 
 
@@ -85,7 +94,9 @@ def test_transpose(type_: Any) -> None:
         (lambda x: kernels.reduce(x, "prod"), "op must be sum, mean"),
         (lambda x: kernels.reduce(x, axis=2), "axis must be from -2 to 1, got 2"),
         (lambda x: kernels.reduce(x[:, :0]), "must have elements along axis 1"),
+        (lambda x: kernels.reduce(x, axis=0.5), "axis must be from -2 to 1, got 0.5"),
         (lambda x: kernels.top_k(x, 7), "count must be from 1 to 6, got 7"),
+        (lambda x: kernels.top_k(x, 2.5), "count must be from 1 to 6, got 2.5"),
         (lambda x: kernels.rotary_embedding(x, x, x), "x must have shape"),
         (lambda x: kernels.rotary_embedding(x[None], x, x), "cos must be contiguous, of shape"),
         (lambda x: kernels.transpose(x[0]), "two or three dimensions"),

@@ -235,3 +235,19 @@ def test_replace_leaves_shared_weights_and_what_a_layer_refuses(tt: Any) -> None
         tt.replace(model, "int3")
     with pytest.raises(ProblemError, match="model must contain linear layers"):
         tt.replace(torch.nn.Linear(8, 8))
+
+
+def test_replace_finds_a_layer_under_each_of_its_names(tt: Any) -> None:
+    layer = torch.nn.Linear(32, 32)
+    model = torch.nn.Sequential(layer, torch.nn.ReLU(), layer)
+    tt.replace(model, "linear", **VM)
+    assert isinstance(model[0], tt.Linear) and model[2] is model[0]
+
+
+def test_a_state_dict_has_all_that_a_layer_needs(tt: Any) -> None:
+    source = tt.Fp8Linear(32, 16, scaling="delayed", **VM)
+    loaded = tt.Fp8Linear(32, 16, scaling="delayed", device="meta", **VM).to_empty(device="cpu")
+    assert {name for name, _ in loaded.named_buffers()} <= set(source.state_dict())
+    loaded.load_state_dict(source.state_dict())
+    x = torch.randn(4, 32)
+    assert torch.equal(loaded.eval()(x), source.eval()(x))

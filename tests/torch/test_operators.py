@@ -186,3 +186,13 @@ def test_nothing_is_dropped_silently() -> None:
     for error, message, call in calls:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_gradients_of_layers_without_columns(activation: str | None) -> None:
+    x, w, bias = normal(2, 3, 0), normal(N, 0), normal(N)
+    y = tilewright.linear(x, w, bias, activation=activation, **VM)
+    y.sum().backward()
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+    want = torch.ones(N) if activation is None else torch.func.grad(lambda b: F.gelu(b).sum())(bias)
+    assert torch.allclose(bias.grad, 6 * want, atol=1e-3)

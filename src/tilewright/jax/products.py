@@ -107,7 +107,10 @@ def _product(
     """The product of matrices or stacks of them, of which some are ``transposed`` first."""
     batch = _broadcast(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-1 if transposed[0] else -2], b.shape[-2 if transposed[1] else -1]
-    what = {"op": "matmul", "transposed": transposed, "options": options.passed()}
+    what = {
+        "op": "matmul", "transposed": transposed, "ranks": (a.ndim, b.ndim),
+        "options": options.passed(),
+    }  # fmt: skip
     made: jax.Array = _call(what, _result((*batch, m, n), options.out_dtype), (a, b))
     return made
 

@@ -11,6 +11,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..builder import Builder, Pointer, Reg, Traced, trace
 from ..errors import ProblemError
 from ..run import launch
@@ -44,12 +46,16 @@ def _reduce_columns(
     k: Builder, rows: Reg, columns: Reg, chunk: Reg, x: Pointer, y: Pointer, scale: Reg,
     *, width: int, op: str,
 ) -> None:  # fmt: skip
-    """Grid: (columns, splits of the rows, matrices); rows are ``columns`` elements long."""
+    """Grid: (tiles of columns of all matrices, splits of the rows); rows are ``columns`` elements
+    long.
+    """
     lane, warp = k.laneid, k.warpid
-    first = (k.ctaid.x * _LANES + lane) * width
+    tiles = (columns + (_LANES * width - 1)) // (_LANES * width)
+    matrix = k.ctaid.x // tiles
+    first = ((k.ctaid.x - matrix * tiles) * _LANES + lane) * width
     begin = k.ctaid.y * chunk
     end, exists = k.min(begin + chunk, rows), first < columns
-    source = x + (k.ctaid.z * rows).to("u64") * columns.to("u64") + first
+    source = x + (matrix * rows).to("u64") * columns.to("u64") + first
     totals = [k.var("f32", IDENTITY[op]) for _ in range(width)]
     for i in k.range(begin + warp, end, _WARPS * _UNROLLED):
         loaded = []
@@ -70,7 +76,7 @@ def _reduce_columns(
         for other in range(1, _WARPS):
             values = k.load_vector(own + other * _LANES * width, width)
             results = [combine_two(k, op, a, b) for a, b in zip(results, values, strict=True)]
-        target = y + (k.ctaid.z * k.nctaid.y + k.ctaid.y).to("u64") * columns.to("u64") + first
+        target = y + (matrix * k.nctaid.y + k.ctaid.y).to("u64") * columns.to("u64") + first
         k.store_vector(target, [r * scale for r in results])
 
 
@@ -88,9 +94,9 @@ def reduce(
     if op not in OPERATIONS:
         raise ProblemError(f"op must be {', '.join(OPERATIONS)}, got {op!r:.40}")
     matrix, shape = row_matrix("x", x), tuple(array_view.view(x).shape)
-    if not -len(shape) <= axis < len(shape):
+    if not (isinstance(axis, int | np.integer) and -len(shape) <= axis < len(shape)):
         raise ProblemError(f"axis must be from {-len(shape)} to {len(shape) - 1}, got {axis!r:.40}")
-    axis %= len(shape)
+    axis = int(axis) % len(shape)
     if not shape[axis]:
         raise ProblemError(f"x must have elements along axis {axis}, got shape {shape}")
     y = result_like(x, shape[:axis] + shape[axis + 1 :], matrix.dtype, out)
@@ -125,7 +131,7 @@ def _along_columns(
         splits = max(1, min(-(-_ENOUGH_CTAS // (tiles * outer)), rows // _LEAST_ROWS))
     chunk = -(-rows // splits)
     splits = -(-rows // chunk)
-    grid, first_scale, result = (tiles, splits, outer), scale, y
+    grid, first_scale, result = (tiles * outer, splits, 1), scale, y
     if splits > 1:
         result = array_view.empty_like_kind(matrix.array, (outer, splits, columns), "f32")
         first_scale = 1.0
@@ -135,7 +141,7 @@ def _along_columns(
     if splits > 1:
         types = "f32", view.dtype
         args = splits, columns, splits, result, y, scale
-        grid = tiles, 1, outer
+        grid = tiles * outer, 1, 1
         launch(_traced(*types, width, op), grid, (_LANES * _WARPS, 1, 1), args, **options)
 
 

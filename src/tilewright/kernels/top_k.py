@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
 from ..run.arrays import array_view
@@ -16,6 +18,7 @@ from .matrix_row import MatrixRow, RowLayout
 from .row_call import finished, launch_rows, row_matrix
 
 _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
+_INDEX_MASK = 0x7FFFFFFF  # inverts an index below 2^31, so that no key is 2^64 - 1
 
 
 def _ordered(k: Builder, v: Reg) -> Reg:
@@ -41,7 +44,7 @@ def _top_k(
         best = k.var("u64", 0)
         for vector in row.vectors():
             for j, bits in enumerate(vector.values):
-                key = k.emit("mov.b64", [~(vector.index + j), bits], dtype="u64")
+                key = k.emit("mov.b64", [(vector.index + j) ^ _INDEX_MASK, bits], dtype="u64")
                 with k.when((key < last) & vector.exists):
                     k.max(best, key, into=best)
         last.set(row.combine(best, "max"))
@@ -49,7 +52,7 @@ def _top_k(
         with k.if_(row.thread == 0):
             place = (row.index * count + i).to("u64")
             k.store_vector(values + place, [_value(k, bits)])
-            indices[place] = (~inverted).view("s32")
+            indices[place] = (inverted ^ _INDEX_MASK).view("s32")
 
 
 def top_k(x: Any, count: int, *, device: Any = None, stream: Any = None) -> tuple[Any, Any]:
@@ -62,8 +65,9 @@ def top_k(x: Any, count: int, *, device: Any = None, stream: Any = None) -> tupl
     ``softmax``.
     """
     rows = row_matrix("x", x)
-    if not 1 <= count <= rows.columns:
+    if not (isinstance(count, int | np.integer) and 1 <= count <= rows.columns):
         raise ProblemError(f"count must be from 1 to {rows.columns}, got {count!r:.40}")
+    count = int(count)
     shape = (*array_view.view(x).shape[:-1], count)
     values = array_view.empty_like_kind(x, shape, rows.dtype)
     indices = array_view.empty_like_kind(x, shape, "s32")

@@ -8,6 +8,7 @@ derivatives, compilers and transformations see them, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -139,9 +140,9 @@ def _layer_products(
     options, wants = ctx.options, wanted(ctx, 5)
     dx: Tensor | None = None
     found: list[Tensor | None] = []
-    rows = None if x is None else x.reshape(-1, x.shape[-1])
+    rows = None if x is None else matrix_of(x)
     for (weights, dp), needed in zip(pairs, (wants[1], wants[3]), strict=True):
-        dp = None if dp is None else dp.reshape(-1, dp.shape[-1])
+        dp = None if dp is None else matrix_of(dp)
         found.append(None)
         if needed and dp is not None and rows is not None:
             found[-1] = _product(dp.mT, rows, options)
@@ -194,7 +195,12 @@ def _recomputed(saved: _Saved, options: dict[str, Any]) -> tuple[Tensor, Tensor 
     return layer.linear(x, w, bias, **options), value
 
 
+def matrix_of(x: Tensor) -> Tensor:
+    """An array (…, n) as a matrix of rows; n may be 0."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
 def column_sums(dp: Tensor) -> Tensor:
     """The sums over all rows, accumulated in f32 (f64 for f64)."""
-    sums: Tensor = dp.reshape(-1, dp.shape[-1]).sum(0)
+    sums: Tensor = matrix_of(dp).sum(0)
     return sums

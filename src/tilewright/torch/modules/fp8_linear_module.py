@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ...errors import ProblemError
-from ..fp8_layer import fp8_linear
+from ..fp8_layer import GRANULARITIES, fp8_linear
 from .kept_buffers import KeptBuffers
 from .linear_module import Linear
 
 SCALINGS = "dynamic", "delayed"
-_LARGEST = 448.0, 448.0, 57344.0  # of e4m3 for x and w, of e5m2 for the gradient of y
+_E4M3, _E5M2 = 448.0, 57344.0  # the largest numbers: for x and w, for the gradient of y
 
 
 class Fp8Linear(KeptBuffers, Linear):
@@ -47,6 +47,8 @@ class Fp8Linear(KeptBuffers, Linear):
                 f"scaling must be 'dynamic', or 'delayed' per tensor, got {scaling!r:.40} per "
                 f"{granularity!r:.40}"
             )
+        if granularity not in GRANULARITIES:
+            raise ProblemError(f"granularity must be 'tensor' or 'row', got {granularity!r:.40}")
         self.scaling, self.granularity, self.fast_accum = scaling, granularity, fast_accum
         if scaling == "delayed":
             self._start_history(history)
@@ -58,7 +60,6 @@ class Fp8Linear(KeptBuffers, Linear):
         amaxes[1] = self.weight.detach().abs().amax()
         self.register_buffer("amax_history", torch.zeros(3, history, device=where))
         self.register_buffer("amaxes", amaxes)
-        self.register_buffer("largest", torch.tensor(_LARGEST, device=where), persistent=False)
 
     @classmethod
     def from_linear(cls, module: torch.nn.Linear, **options: Any) -> Fp8Linear:
@@ -89,8 +90,9 @@ class Fp8Linear(KeptBuffers, Linear):
                 older = self.amax_history[:, :-1]
                 self.amax_history.copy_(torch.cat([self.amaxes[:, None], older], 1))
             amax = self.amax_history.amax(1)
+            scaled = torch.cat([amax[:2] / _E4M3, amax[2:] / _E5M2])
             known = (amax > 0) & amax.isfinite()
-            scales: Tensor = torch.where(known, amax / self.largest, 1.0)
+            scales: Tensor = torch.where(known, scaled, 1.0)
             return scales
 
     def extra_repr(self) -> str:

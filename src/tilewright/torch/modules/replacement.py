@@ -107,7 +107,7 @@ def replace(
                 reason = str(error).partition("\n")[0]
         left.append(Left(name, _text(module), reason))
     for parent in list(model.modules()):
-        for key, child in list(parent.named_children()):
+        for key, child in list(parent._modules.items()):  # named_children leaves out repeats
             if child in made:
                 setattr(parent, key, made[child])
     return Replacements(tuple(replaced), tuple(left), _others(model))
