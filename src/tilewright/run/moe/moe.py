@@ -43,7 +43,7 @@ def moe(
 
     Raises ProblemError, DtypeError and what ``grouped_matmul`` raises.
     """
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+    if activation not in tuple(ACTIVATIONS):  # which a list may be compared with
         raise ProblemError(
             f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.40}"
         )

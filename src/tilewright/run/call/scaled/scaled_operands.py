@@ -233,7 +233,8 @@ def _scaled(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..
     """
 
     def scaled(*accumulators: Any, **operands: Any) -> Any:
-        given = dict.fromkeys(SCALE_NAMES) | {name: operands.pop(name) for name in names}
+        given: dict[str, Any] = dict.fromkeys(SCALE_NAMES)
+        given |= {name: operands.pop(name) for name in names}
         products = []
         for name, accumulator in zip(MATRICES[1:], accumulators, strict=False):
             product = accumulator
