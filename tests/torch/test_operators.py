@@ -196,3 +196,13 @@ def test_gradients_of_layers_without_columns(activation: str | None) -> None:
     assert x.grad.shape == x.shape and w.grad.shape == w.shape
     want = torch.ones(N) if activation is None else torch.func.grad(lambda b: F.gelu(b).sum())(bias)
     assert torch.allclose(bias.grad, 6 * want, atol=1e-3)
+
+
+def test_wrong_arguments_where_a_gradient_is_recorded() -> None:
+    with pytest.raises(TypeError, match="unexpected arguments other"):
+        tilewright.matmul(normal(M, K), normal(K, N), other=1, **VM)
+    backward = tilewright.torch.activation_backward
+    with pytest.raises(ProblemError, match="must have one shape"):
+        backward(normal(3, 4), normal(3, 4), normal(4, 3), activation="relu", **VM)
+    with pytest.raises(EpilogueError, match="activation must be one of"):
+        backward(normal(3, 4).double(), normal(3, 4).double(), activation="other", **VM)

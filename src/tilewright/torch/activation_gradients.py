@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import EpilogueError
+from ..errors import EpilogueError, ProblemError
 from ..gemm.epilogue import functions
 from ..gemm.epilogue.functions.activation_table import ACTIVATIONS, DERIVATIVES
 from ..run.arrays import array_view
@@ -66,8 +66,15 @@ def activation_backward(
     those of ``preactivation`` and ``gate`` in ``out_dtype`` (``preactivation``'s type) and the sums
     of the first over all rows in f32, for a bias. What is not asked for is an empty tensor.
 
-    The arrays have one shape (…, N). Raises EpilogueError for an unknown activation.
+    The arrays have one shape (…, N). Raises EpilogueError for an unknown activation, ProblemError
+    for other shapes.
     """
+    if activation is not None:
+        derivative_of(activation)
+    given = [t for t in (dy, preactivation, gate) if t is not None]
+    if not dy.ndim or any(t.shape != dy.shape for t in given):
+        shapes = ", ".join(str(tuple(t.shape)) for t in given)
+        raise ProblemError(f"dy, preactivation and gate must have one shape (…, N), got {shapes}")
     options: dict[str, Any] = {
         "activation": activation,
         "bias": bias,

@@ -153,6 +153,19 @@ def test_element_coordinates() -> None:
         check_call(coordinates, (67, 49, 64), ("f16", "f16"), config, {"bias": bias}, "f32")
 
 
+@pytest.mark.parametrize("columns", [5, 13])
+def test_stores_end_with_the_row(columns: int) -> None:
+    """The one row of a matrix may be at any address, and rows may be padded to aligned ones."""
+    b = random((16, columns), "f32")
+    for rows, pitch in ((1, columns), (3, 16)):
+        a = random((rows, 16), "f32")
+        padded = np.full((rows, pitch), 7, np.float32)
+        options: dict[str, Any] = {"epilogue": lambda acc: acc * 2, "device": "vm"}
+        tilewright.matmul(a, b, out=padded[:, :columns], **options)
+        np.testing.assert_allclose(padded[:, :columns], 2 * (a @ b), rtol=1e-5, atol=1e-5)
+        assert (padded[:, columns:] == 7).all()
+
+
 def test_a_column_major_result_and_strided_operands() -> None:
     a, b = random((70, 64), "f16"), random((64, 50), "f16")
     residual = random((50, 140), "f16").T[::2]

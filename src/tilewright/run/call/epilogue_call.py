@@ -67,7 +67,8 @@ def matmul_with_epilogue(arguments: Sequence[Any], options: tuple[Any, ...], fun
         result = fast_call(*arguments)
         if result is not None:
             return result
-    if own := array_view.operators((*arguments[:-1], *arguments[-1].values())):
+    arrays = *arguments[:-1], *arguments[-1].values()
+    if function is not None and (own := array_view.operators(arrays)):
         return own.matmul(a, b, epilogue=function)
     call, repeat = slow_epilogue_call(arguments, MatmulOptions(*options), function)
     known = key is not None and key[0] is not None and key[0] == epilogue_key(function)
