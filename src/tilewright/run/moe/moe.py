@@ -32,9 +32,9 @@ def moe(
 
     ``x`` (tokens, hidden), f16 or bf16, with contiguous rows of a multiple of 16 bytes; ``w_up``
     and ``w_gate`` (experts, intermediate, hidden), ``w_down`` (experts, hidden, intermediate), at
-    most 1,024 experts; ``indices`` (tokens, choices), int32 or int64, contiguous, and ``weights``
-    of the same shape, f32, f16 or bf16. A choice that is no expert (-1) is left out. The result has
-    the shape and type of ``x``.
+    most 1,024 experts; ``indices`` (tokens, choices), int32 or int64, and ``weights`` of the
+    same shape, f32, f16 or bf16, both row-major and contiguous. A choice that is no expert
+    (-1) is left out. The result has the shape and type of ``x``.
 
     Tokens are sorted by expert on the device; the products are two ``grouped_matmul``, the first
     with ``activation`` (a name that ``linear`` takes) fused. Its result and each expert's are

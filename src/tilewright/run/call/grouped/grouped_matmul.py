@@ -49,14 +49,15 @@ def grouped_matmul(
     and the result (groups, capacity, N), and group g has the first counts[g] rows of its matrix.
     Rows of no group are not written; groups may be empty.
 
-    ``along="k"`` (the gradient of the weights): ``a`` is (M, K), ``b`` (K, N), ``offsets`` has the
-    end of each group, and the result is (groups, M, N), zeros for an empty group. ``dy.mT`` and
-    ``x``, both row-major, are read where they are; others are copied first.
+    ``along="k"`` (the gradient of the weights): ``a`` is (M, K), ``b`` (K, N), both f16 or bf16,
+    ``offsets`` has the end of each group, and the result is (groups, M, N), zeros for an empty
+    group. ``dy.mT`` and ``x``, both row-major, are read where they are; others are copied first.
 
-    ``offsets`` and ``counts`` are int32 or int64 arrays where ``a`` is. The kernel reads them: the
-    host does not wait, and a call in a CUDA graph may have other sizes at each replay. On the CPU
-    sizes that decrease or exceed M are an error; on a GPU the kernel takes them for the nearest
-    possible size, so that no row outside of D is written.
+    ``offsets`` and ``counts`` are contiguous int32 or int64 arrays where ``a`` is (or lists of
+    integers, for arrays on the CPU). The kernel reads them: the host does not wait, and a call in a
+    CUDA graph may have other sizes at each replay. On the CPU sizes that decrease or exceed M are
+    an error; on a GPU the kernel takes them for the nearest possible size, so that no row outside
+    of D is written.
 
     ``epilogue`` and its ``operands`` are those of ``matmul``: an operand broadcasts to (M, N), or
     is (groups, 1, N) or (groups, 1, 1) and varies by group. The other arguments are ``matmul``'s.
