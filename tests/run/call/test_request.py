@@ -15,13 +15,8 @@ from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.alpha_beta import scale_factor
-from tilewright.run.call.request import (
-    check_output_overlap,
-    check_request,
-    common_device,
-    format_name,
-    make_request,
-)
+from tilewright.run.call.operands.output_overlap import check_output_overlap, common_device
+from tilewright.run.call.request import check_request, format_name, make_request
 from tilewright.run.devices.cuda_device import target_of
 from tilewright.run.devices.device import device
 from tilewright.target import DEVICES

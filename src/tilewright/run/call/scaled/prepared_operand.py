@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ....dtypes import dtype
 from ....errors import DeviceError, ProblemError
+from ....lazy_imports import deferred
 from ....quantization.packed import Packed
 from ....quantization.weight_format import PreparedWeights
-from ....quantization.weight_units import prepare_weights
 from ...arrays import array_view
 from ...devices.device import device
+
+if TYPE_CHECKING:
+    from ....quantization import weight_units
+else:  # its table of conversions traces kernels
+    weight_units = deferred("....quantization.weight_units", __package__)
 
 
 class WeightOperands(NamedTuple):
@@ -88,8 +93,8 @@ def prepare(weights: Packed, operand: str) -> PreparedWeights:
     """
     data = array_view.view(weights.data)
     if data.device == "cpu":
-        return prepare_weights(weights, operand)
-    made = prepare_weights(_on_host(weights), operand)
+        return weight_units.prepare_weights(weights, operand)
+    made = weight_units.prepare_weights(_on_host(weights), operand)
     units = array_view.empty_like_kind(weights.data, made.units.shape, "u8")
     on = device(data.device)
     on.wait(array_view.stream_of(units))  # kernels that used this memory before
