@@ -11,10 +11,9 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ..builder import Builder, Pointer, Reg, Traced, trace
 from ..errors import ProblemError
+from ..mma.array_inputs import is_integer
 from ..run import launch
 from ..run.arrays import array_view
 from .matrix_row import IDENTITY, MatrixRow, RowLayout, combine_two
@@ -94,7 +93,7 @@ def reduce(
     if op not in OPERATIONS:
         raise ProblemError(f"op must be {', '.join(OPERATIONS)}, got {op!r:.40}")
     matrix, shape = row_matrix("x", x), tuple(array_view.view(x).shape)
-    if not (isinstance(axis, int | np.integer) and -len(shape) <= axis < len(shape)):
+    if not (is_integer(axis) and -len(shape) <= axis < len(shape)):
         raise ProblemError(f"axis must be from {-len(shape)} to {len(shape) - 1}, got {axis!r:.40}")
     axis = int(axis) % len(shape)
     if not shape[axis]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
+from ..mma.array_inputs import is_integer
 from ..run.arrays import array_view
 from .matrix_row import MatrixRow, RowLayout
 from .row_call import finished, launch_rows, row_matrix
@@ -65,7 +64,7 @@ def top_k(x: Any, count: int, *, device: Any = None, stream: Any = None) -> tupl
     ``softmax``.
     """
     rows = row_matrix("x", x)
-    if not (isinstance(count, int | np.integer) and 1 <= count <= rows.columns):
+    if not (is_integer(count) and 1 <= count <= rows.columns):
         raise ProblemError(f"count must be from 1 to {rows.columns}, got {count!r:.40}")
     count = int(count)
     shape = (*array_view.view(x).shape[:-1], count)
