@@ -159,6 +159,7 @@ WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, scale=2.0, device="vm"), ProblemError, "or 1×128, got a given scale"),
     (lambda: quantize(X[:, 1:5], device="vm"), ProblemError, "x must be contiguous, with rows of"),
     (lambda: quantize_weight(X, "u4", 128), ProblemError, "group must divide K = 300, got 128"),
+    (lambda: quantize_weight(X, "u4", True), ProblemError, "group must divide K = 300, got True"),
     (lambda: quantize_weight(X, "u4", 100, "none"), ProblemError, "zeros must be None, or"),
     (lambda: quantize_weight(X, "s4", 100, "integer"), ProblemError, "for u4 and u8"),
     (lambda: quantize_weight(X, "nf4"), DtypeError, "nf4 can be read"),

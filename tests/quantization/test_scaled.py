@@ -114,6 +114,18 @@ WRONG_SCALED: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: Scaled(S8, 1.0), ProblemError, "scales must be an array, got float"),
     (lambda: Scaled(S8, f32(1)).reshape(48), ProblemError, "must keep its shape 6×8, got 48"),
     (lambda: Scaled.from_arrays({"data": S8}), ProblemError, "must include scales, got data"),
+    (
+        lambda: Scaled.from_arrays(dict.fromkeys(("data", "scales", "types", "block"), S8[0, :1])),
+        ProblemError,
+        "types must be those of",
+    ),
+    (
+        lambda: Packed.from_arrays(
+            dict.fromkeys(("data", "scales", "type", "group", "transposed"))
+        ),
+        ProblemError,
+        "must include data_type",
+    ),
 ]
 
 

@@ -13,6 +13,8 @@ from tilewright import compress_24, linear
 from tilewright.errors import ProblemError
 from tilewright.sparsity import kept_magnitude, search_permutation, transposable_mask
 from tilewright.sparsity.pruning import block_patterns
+from tilewright.sparsity.sparse_block import SparseBlock
+from tilewright.sparsity.torch_layouts import to_cutlass
 
 RNG = np.random.default_rng(11)
 
@@ -85,3 +87,27 @@ def test_errors() -> None:
         transposable_mask(np.zeros((4, 8), np.float32))
     with pytest.raises(ProblemError, match="w must have shape 6×8"):
         kept_magnitude(w.T, compress_24(w))
+    with pytest.raises(ProblemError, match="sparse must be a Sparse24 matrix, got ndarray"):
+        kept_magnitude(w, w)
+    with pytest.raises(ProblemError, match="seed must be an integer of at least 0"):
+        search_permutation(w, seed=-1)
+
+
+def test_a_matrix_without_columns_has_an_empty_mask() -> None:
+    assert transposable_mask(np.zeros((4, 0), np.float16)).shape == (4, 0)
+
+
+def test_axes_and_blocks_of_a_sparse_matrix_that_do_not_exist() -> None:
+    sparse = compress_24(np.zeros((64, 64), np.float16))
+    assert sparse.swapaxes(-1, 0).shape == sparse.swapaxes(0, 1).shape == (64, 64)
+    for axes in ((0, 0), (5, 2), ("a", 1)):
+        with pytest.raises(ProblemError, match="axes must be the last two"):
+            sparse.swapaxes(*axes)
+    for at in ((0.5, 0), ("a", 0), (1, 0)):
+        with pytest.raises(ProblemError, match="block must be one of 1×4"):
+            sparse.block(*at)
+    for chunk in (99, -12, 4.5):
+        with pytest.raises(ProblemError, match="integers from 0 to 15"):
+            SparseBlock("f16", np.full((64, 16), chunk))
+    with pytest.raises(ProblemError, match="matrix must be a Sparse24"):
+        to_cutlass(np.zeros((64, 64), np.float16))

@@ -177,7 +177,10 @@ def parse_fill(kind: str, rest: Sequence[str], rng: np.random.Generator) -> Arra
     if kind not in _FILLS:
         raise _unknown_value(f"{kind} is not a fill")
     t, shape = _array_type(kind, rest)
-    made: Array = np.zeros(shape, t.numpy)
+    try:
+        made: Array = np.zeros(shape, t.numpy)
+    except ValueError as error:
+        raise LaunchError(f"NumPy does not support this shape: {error}") from None
     _fill(made, kind, t, rng)
     return made
 

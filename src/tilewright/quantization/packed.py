@@ -230,6 +230,7 @@ class Packed(MatrixOperators):
         of the array ``like``. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "type", "group", "transposed"))
+        given = required(arrays, tuple(f"{name}_type" for name in _ARRAYS if name in given))
         fields = {
             name: typed(given[name], str(given[f"{name}_type"]), like)
             for name in _ARRAYS

@@ -207,7 +207,7 @@ def _grouped(w: F32, group: int | None) -> F32:
     """(…, K) → (…, K / group, group)."""
     depth = w.shape[-1]
     size = depth if group is None else group
-    if not isinstance(size, int) or size < 1 or depth % size:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or depth % size:
         raise ProblemError(f"group must divide K = {depth}, got {group!r}", hint="pad K with zeros")
     return w.reshape(*w.shape[:-1], depth // size, size)
 

@@ -202,11 +202,13 @@ class Scaled(MatrixOperators):
         of the array ``like``. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "types", "block"))
-        names = ("data", "scales", "zeros")[: len(given["types"])]
+        types = [str(type_) for type_ in np.ravel(given["types"])]
+        if len(types) not in (2, 3):
+            raise ProblemError(f"types must be those of data, scales, and zeros, got {types!r:.60}")
+        names = ("data", "scales", "zeros")[: len(types)]
         given = required(arrays, names)
         data, scales, *zeros = (
-            typed(given[name], str(type_), like)
-            for name, type_ in zip(names, arrays["types"], strict=True)
+            typed(given[name], type_, like) for name, type_ in zip(names, types, strict=True)
         )
         block = tuple(int(size) for size in arrays["block"])
         return cls(data, scales, block, *zeros)

@@ -18,6 +18,7 @@ from ..mma.array_inputs import is_integer
 from ..mma.metadata_blocks import chunk_size
 from ..quantization.array_access import Array, info, numbers, sizes
 from .compression import share_of_magnitude
+from .sparse24 import Sparse24
 
 MASK_SIDE = 4  # rows and columns of the blocks of a transposable mask
 SLAB = 1 << 22  # elements that are examined at once
@@ -50,6 +51,8 @@ def search_permutation(w: Any, rounds: int = 40, seed: int = 0) -> Permutation:
     magnitude, size = _magnitudes(w)
     if not is_integer(rounds) or rounds < 0:
         raise ProblemError(f"rounds must be an integer of at least 0, got {rounds!r:.60}")
+    if not is_integer(seed) or seed < 0:
+        raise ProblemError(f"seed must be an integer of at least 0, got {seed!r:.60}")
     rng = np.random.default_rng(seed)
     stripes = np.arange(magnitude.shape[1]).reshape(-1, size)
     total = float(magnitude.sum()) or 1.0
@@ -86,8 +89,12 @@ def transposable_mask(w: Any) -> Array:
     step = max(1, SLAB // max(columns * len(patterns) // 16, 1) // MASK_SIDE) * MASK_SIDE
     for first in range(0, rows, step):
         slab = magnitude[first : first + step]
-        blocks = slab.reshape(-1, MASK_SIDE, columns // MASK_SIDE, MASK_SIDE).swapaxes(1, 2)
-        sums = blocks.reshape(*blocks.shape[:2], -1) @ patterns.reshape(len(patterns), -1).T
+        blocks = slab.reshape(
+            len(slab) // MASK_SIDE, MASK_SIDE, columns // MASK_SIDE, MASK_SIDE
+        ).swapaxes(1, 2)
+        sums = (
+            blocks.reshape(*blocks.shape[:2], MASK_SIDE**2) @ patterns.reshape(len(patterns), -1).T
+        )
         chosen = patterns[sums.argmax(-1)].swapaxes(1, 2)
         mask[first : first + step] = chosen.reshape(slab.shape) != 0
     return mask
@@ -95,8 +102,10 @@ def transposable_mask(w: Any) -> Array:
 
 def kept_magnitude(w: Any, sparse: Any) -> float:
     """The share of the magnitude of ``w`` that the ``Sparse24`` matrix ``sparse`` keeps: of arrays
-    on the CPU. Raises ProblemError for another shape, DeviceError.
+    on the CPU. Raises ProblemError for another shape and for another value, DeviceError.
     """
+    if not isinstance(sparse, Sparse24):
+        raise ProblemError(f"sparse must be a Sparse24 matrix, got {type(sparse).__name__}")
     if info("w", w).shape != sparse.shape:
         raise ProblemError(f"w must have shape {sizes(sparse.shape)}, got {info('w', w)}")
     return share_of_magnitude(sparse.values, w)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
+from ..mma.array_inputs import is_integer
 from ..mma.metadata_blocks import (
     BLOCK_CHUNKS,
     BLOCK_ROWS,
@@ -134,9 +135,8 @@ class Sparse24(MatrixOperators):
 
     def swapaxes(self, first: int, second: int) -> Sparse24:
         """``T``, if these are the last two axes. Raises ProblemError for others."""
-        if {axis % len(self.shape) for axis in (first, second)} != {
-            len(self.shape) - 1, len(self.shape) - 2,
-        }:  # fmt: skip
+        last = {len(self.shape) - 1, -1}, {len(self.shape) - 2, -2}
+        if not any(first in a and second in b for a, b in (last, last[::-1])):
             raise ProblemError(f"the axes must be the last two, got {first} and {second}")
         return self.T
 
@@ -169,7 +169,8 @@ class Sparse24(MatrixOperators):
         chunks = self.metadata_chunks()
         chunks = chunks.reshape(-1, *chunks.shape[-2:])[:1]
         down, across = block_grid(self._format, *self._rows_and_depth[-2:])
-        if not len(chunks) or not (0 <= row < down and 0 <= k < across):
+        numbered = is_integer(row) and is_integer(k) and 0 <= row < down and 0 <= k < across
+        if not len(chunks) or not numbered:
             raise ProblemError(f"the block must be one of {down}×{across}, got {row}, {k}")
         full = np.full((down * BLOCK_ROWS, across * BLOCK_CHUNKS), FILLER, np.uint8)
         full[: chunks.shape[1], : chunks.shape[2]] = chunks[0]

@@ -44,7 +44,10 @@ class SparseBlock(Drawable):
         given = np.shape(self.chunks)
         if given != (BLOCK_ROWS, BLOCK_CHUNKS):
             raise ProblemError(f"chunks must have shape (64, 16), got {given}")
-        if not positions_table(self.type)[1][self.chunks].all():
+        chunks = np.asarray(self.chunks)
+        if chunks.dtype.kind not in "iu" or ((chunks < 0) | (chunks > 15)).any():
+            raise ProblemError("chunks must be integers from 0 to 15")
+        if not positions_table(self.type)[1][chunks].all():
             raise ProblemError(f"chunks must have valid metadata of {self.type}")
 
     @property

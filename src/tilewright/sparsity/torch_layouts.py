@@ -86,11 +86,11 @@ def from_cutlass(values: Any, metadata: Any) -> Sparse24:
     return Sparse24(values, own, given.dtype)
 
 
-def to_cutlass(matrix: Sparse24) -> tuple[Any, Any]:
+def to_cutlass(matrix: Any) -> tuple[Any, Any]:
     """The stored elements and CUTLASS's metadata, as ``torch.sparse.SparseSemiStructuredTensor``
     has them: the inverse of ``from_cutlass``. Raises what that raises.
     """
-    if matrix.transposed:
+    if not isinstance(matrix, Sparse24) or matrix.transposed:
         raise ProblemError(f"matrix must be a Sparse24 that is not transposed, got {matrix!r:.60}")
     type_ = info("values", matrix.values).dtype
     per_word = _chunks_per_word(type_)

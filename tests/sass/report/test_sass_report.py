@@ -115,6 +115,10 @@ def test_commands(
     assert f"# {name}" in capsys.readouterr().out
     assert main(["sass", "diff", str(file), str(file)]) == 0
     assert capsys.readouterr().out == ""
+    text.write_bytes(b"\xff\xfe")
+    for action in ("assemble", "insert"):
+        assert main(["sass", action, str(text), str(file), str(other)]) == 2
+        assert "must be UTF-8 text" in capsys.readouterr().err
 
 
 def test_time_estimates_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +129,12 @@ def test_time_estimates_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = dict(x.split(maxsplit=1) for x in capsys.readouterr().out.splitlines())
     assert int(said["cycles"]) > 350  # a load from global memory
     assert said["issued"].startswith("9") or int(said["issued"].split()[0]) >= 64
-    assert main([*command, "--ctas", "0"]) == 2
+    for wrong in (
+        ["--ctas", "0"], ["--ctas", "1000"], ["--block", "0"], ["--block", "1024,2"],
+        ["--block=-3"], ["--block", "1,1,1,1"], ["--shared=-4"], ["--shared", "999999"],
+        ["--arg", "zeros:f32:99999999999x9999999999"],
+    ):  # fmt: skip
+        assert main([*command, *wrong]) == 2
 
 
 def test_a_plan_shows_its_machine_code() -> None:

@@ -17,6 +17,8 @@ from ...sass.maxas import (
     list_kernels,
     preprocess,
 )
+from ..output_files import write
+from .sass_report import read_text
 
 _TRUST = "Programs in the file (CODE, [+ +], [- -]) are Python and run with all rights."
 
@@ -75,18 +77,11 @@ def _defines(options: argparse.Namespace) -> dict[str, object]:
     return found
 
 
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise SassError(f"a maxas file must be UTF-8 text, got {path} ({error})") from error
-
-
 def _write(text: str, output: str | None) -> int:
     if output is None:
         print(text, end="" if text.endswith("\n") else "\n")
     else:
-        Path(output).write_text(text, encoding="utf-8")
+        write(output, text)
     return 0
 
 
@@ -112,7 +107,7 @@ def _extract(options: argparse.Namespace) -> int:
 
 def _pre(options: argparse.Namespace) -> int:
     text = preprocess(
-        encoding_table(options.sm), _read(options.file), options.file,
+        encoding_table(options.sm), read_text(options.file), options.file,
         load=folder_loader(Path(options.file).parent), defines=_defines(options),
         automatic_control=options.auto,
     )  # fmt: skip
@@ -122,12 +117,12 @@ def _pre(options: argparse.Namespace) -> int:
 def _insert(options: argparse.Namespace) -> int:
     cubin = CubinFile.parse(Path(options.cubin).read_bytes())
     kernel = assemble_maxas(
-        encoding_table(cubin.sm), _read(options.file), options.file,
+        encoding_table(cubin.sm), read_text(options.file), options.file,
         load=folder_loader(Path(options.file).parent), defines=_defines(options),
         automatic_reuse=not options.noreuse, share_registers=options.share,
         automatic_control=options.auto,
     )  # fmt: skip
     edited = insert_kernel(cubin, kernel, options.kernel)
-    Path(options.output or options.cubin).write_bytes(edited.build())
+    write(options.output or options.cubin, edited.build())
     print(kernel.report())
     return 0

@@ -5,20 +5,26 @@ time.
 from __future__ import annotations
 
 import argparse
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import CubinError, LaunchError
+from ...errors import CubinError, LaunchError, SassError
 from ...sass import CubinFile
 from ...sass.machine.sass_machine import SassMachine
 from ...sass.machine.sm_timing import SCHEDULERS, TimingReport, simulate
 from ...sass.report import annotate, diff_functions, insert_text
 from ...sass.schedule.ffma_loop.rewrite_loop import rewrite_loop
+from ...target import LIMITS, Limits
+from ...vm.launch.launch_sizes import MAX_BLOCK, Dim3
+from ...vm.launch.launch_sizes import parse_dims as checked_dims
 from .. import console
 from ..argument_values import parse_dims, parse_fill, parse_scalar
 from ..output_files import write
+
+_MAXWELL = Limits(96 * 1024, 48 * 1024, 2048, 32)  # sm_52, which maxas assembles for
 
 
 def add(actions: Any) -> None:
@@ -70,6 +76,14 @@ def read_cubin(path: str) -> CubinFile:
     return CubinFile.parse(Path(path).read_bytes())
 
 
+def read_text(path: str) -> str:
+    """The text of a listing or maxas file. Raises SassError if it is not UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SassError(f"{path} must be UTF-8 text ({error})") from None
+
+
 def functions(cubin: CubinFile, name: str) -> list[str]:
     """The function of that name, or all for "". Raises CubinError where there are none."""
     found = [n for n in cubin.functions if name in ("", n)]
@@ -108,7 +122,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _assemble(options: argparse.Namespace) -> int:
-    text = Path(options.file).read_text(encoding="utf-8")
+    text = read_text(options.file)
     edited = insert_text(read_cubin(options.cubin), text, options.file)
     write(options.output or options.cubin, edited.build())
     return 0
@@ -126,15 +140,30 @@ def _reschedule(options: argparse.Namespace) -> int:
 def _time(options: argparse.Namespace) -> int:
     cubin = read_cubin(options.file)
     name = functions(cubin, options.function)[0]
-    if options.ctas < 1:
-        raise LaunchError(f"--ctas must be at least 1, got {options.ctas}")
+    block = _checked_block(options, cubin.sm)
     machine = SassMachine(cubin)
     rng = np.random.default_rng(0)
     values = [_value(text, rng) for text in options.arg]
-    machine.run(name, (1,), options.block, values, shared_bytes=options.shared, trace=True)
+    machine.run(name, (1,), block, values, shared_bytes=options.shared, trace=True)
     report = simulate(machine.code(name), machine.traces * options.ctas)
     _print(name, cubin.sm, report)
     return 0
+
+
+def _checked_block(options: argparse.Namespace, sm: int) -> Dim3:
+    """The block of ``time``. Raises LaunchError for CTAs that an SM does not hold."""
+    limits = LIMITS.get(sm, _MAXWELL)
+    block = checked_dims(options.block, "--block", 1, MAX_BLOCK)
+    threads, most = prod(block), limits.threads_per_block
+    if threads > most:
+        raise LaunchError(f"--block must have at most {most} threads, got {threads}")
+    held = min(limits.threads_per_sm // threads, limits.blocks_per_sm)
+    if not 1 <= options.ctas <= held:
+        raise LaunchError(f"--ctas must be 1 to {held} of {threads} threads, got {options.ctas}")
+    if not 0 <= options.shared <= limits.shared_per_block:
+        most = limits.shared_per_block
+        raise LaunchError(f"--shared must be 0 to {most} bytes, got {options.shared}")
+    return block
 
 
 def _value(text: str, rng: np.random.Generator) -> Any:

@@ -167,7 +167,8 @@ def _are_packed(w: Any, gate: Any) -> bool:
     """
     packed = [isinstance(weights, Packed) for weights in (w, gate)]
     if packed[0] != packed[1]:
-        raise EpilogueError(f"w and gate must both be packed or neither, got {w} and {gate}")
+        got = f"{type(w).__name__} and {type(gate).__name__}"
+        raise EpilogueError(f"w and gate must both be packed or neither, got {got}")
     return packed[0]
 
 
