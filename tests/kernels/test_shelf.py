@@ -101,6 +101,14 @@ def test_transpose(type_: Any) -> None:
         (lambda x: kernels.rotary_embedding(x[None], x, x), "cos must be contiguous, of shape"),
         (lambda x: kernels.transpose(x[0]), "two or three dimensions"),
         (lambda x: kernels.transpose(x, out=x), "out must be contiguous, f32 of shape"),
+        (lambda x: kernels.transpose(x[:, :4], out=x[:, :4]), "out must be contiguous"),
+        (
+            lambda x: kernels.transpose(
+                x.reshape(2, 12)[:, :2], out=x.reshape(-1)[:4].reshape(2, 2)
+            ),
+            "out must be an array apart from x",
+        ),
+        (lambda x: kernels.softmax(x[:, ::-1], out=x), "x itself or an array that shares no"),
     ],
 )
 def test_wrong_arguments(call: Callable[[Array], Any], message: str) -> None:

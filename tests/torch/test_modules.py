@@ -209,6 +209,16 @@ class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         self.hooked.register_forward_hook(lambda *_: None)
 
 
+@pytest.mark.parametrize("scaling", ["dynamic", "delayed"])
+def test_an_fp8_layer_of_no_rows(tt: Any, layer: Any, scaling: str) -> None:
+    made = tt.Fp8Linear.from_linear(layer, scaling=scaling, run_on="vm")
+    x = torch.empty(2, 0, layer.in_features, requires_grad=True)
+    y = made(x)
+    y.sum().backward()
+    assert (y.shape, x.grad.shape) == ((2, 0, layer.out_features), x.shape)
+    assert not made.weight.grad.any()
+
+
 def test_replace_says_what_it_did_and_what_it_left(tt: Any) -> None:
     model = Model().to(BF16)
     report = tt.replace(model, "fp8", skip=["block.1"], **VM)

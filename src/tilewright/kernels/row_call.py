@@ -21,6 +21,7 @@ from ..errors import DtypeError, ProblemError
 from ..run import launch
 from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
+from ..run.arrays.memory_overlap import overlap
 from .matrix_row import RowLayout, row_layout
 
 FLOATS = ("f16", "bf16", "f32")
@@ -100,8 +101,8 @@ def _strides(name: str, view: ArrayView) -> tuple[int, int]:
 def result_like(x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> Any:
     """``out``, checked, or a new contiguous array of ``x``'s library and device.
 
-    Raises ProblemError for an ``out`` of another shape or that is not contiguous, DtypeError for
-    one of another type than f16, bf16 and f32.
+    Raises ProblemError for an ``out`` of another shape, that is not contiguous or that overlaps
+    ``x`` and is not ``x``; DtypeError for one of another type than f16, bf16 and f32.
     """
     if out is None:
         return array_view.empty_like_kind(x, shape, dtype)
@@ -112,7 +113,17 @@ def result_like(x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> Any:
         raise DtypeError(f"out must be {', '.join(FLOATS)}, got {view.dtype}")
     if not array_view.is_contiguous(view):
         raise ProblemError(f"out must be contiguous, got strides {view.strides}")
+    given = array_view.view(x)
+    same = (view.address, view.dtype, view.shape) == (given.address, given.dtype, given.shape)
+    if not (same and array_view.is_contiguous(given)):
+        check_apart(given, view, "x itself or an array that shares no memory with it")
     return out
+
+
+def check_apart(x: ArrayView, out: ArrayView, allowed: str = "an array apart from x") -> None:
+    """Raise ProblemError if an output shares memory with the input."""
+    if overlap(x, out):
+        raise ProblemError(f"out must be {allowed}, got one that overlaps x")
 
 
 def finished(x: Any, result: Any, out: Any) -> Any:

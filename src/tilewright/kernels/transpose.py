@@ -18,7 +18,7 @@ from ..run.devices.array_placement import (
 )
 from ..run.devices.device_protocol import device_allocations
 from ..run.relayout.relayout import RelayoutSpec, prepare
-from .row_call import finished
+from .row_call import check_apart, finished
 
 
 def transpose(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) -> Any:
@@ -38,6 +38,7 @@ def transpose(x: Any, *, out: Any = None, device: Any = None, stream: Any = None
     if (tuple(target.shape), target.dtype) != (shape, view.dtype) or not contiguous:
         got = f"{target.dtype} of shape {tuple(target.shape)}"
         raise ProblemError(f"out must be contiguous, {view.dtype} of shape {shape}, got {got}")
+    check_apart(view, target)
     if prod(shape):
         launch = _launch_staged if view.device == "cpu" else _launch_in_place
         launch(x, view, y, target, device, stream)

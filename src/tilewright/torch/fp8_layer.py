@@ -82,6 +82,11 @@ def _forward(
     options = {"granularity": "tensor", "fast_accum": False, "device": None} | given
     *lead, depth = x.shape
     one, two = _scales(scales)
+    if 0 in lead:
+        found = x.new_empty(0, dtype=torch.float32)
+        if scales is not None:
+            found = torch.stack([scales.new_zeros(()), w.abs().amax().to(scales.dtype)])
+        return x.new_empty((*lead, w.shape[0])), found
     left = _quantized(x.reshape(-1, depth), FORWARD, one, options)
     right = _quantized(w, FORWARD, two, options)
     fast = options["fast_accum"]
@@ -118,6 +123,9 @@ def _backward(ctx: Any, dy: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     wants, options = wanted(ctx, 5), ctx.options
     if dy is None:
         return (None,) * 5
+    if not dy.numel():
+        given = zip((x, w, bias), wants, strict=False)
+        return *(torch.zeros_like(t) if want else None for t, want in given), None, None
     rows, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     one, two = _scales(scales)
     per_row = options["granularity"] == "row"
