@@ -10,7 +10,7 @@ import pytest
 
 from rows import every_row
 from tilewright import compress_24, linear
-from tilewright.errors import ProblemError
+from tilewright.errors import DtypeError, ProblemError
 from tilewright.sparsity import kept_magnitude, search_permutation, transposable_mask
 from tilewright.sparsity.pruning import block_patterns
 from tilewright.sparsity.sparse_block import SparseBlock
@@ -81,10 +81,14 @@ def test_errors() -> None:
         search_permutation(w[:4, :6])
     with pytest.raises(ProblemError, match="rounds must be an integer of at least 0"):
         search_permutation(w, rounds=-1)
-    with pytest.raises(ProblemError, match="multiple of 4 rows, got f16 6×8"):
+    with pytest.raises(ProblemError, match="multiple of 4 rows, got 6×8"):
         transposable_mask(w)
-    with pytest.raises(ProblemError, match="a 2:4 sparse type"):
+    with pytest.raises(DtypeError, match="a type that is 2:4 sparse, got f32 4×8"):
         transposable_mask(np.zeros((4, 8), np.float32))
+    for type_ in (np.float64, np.int32, bool, ml_dtypes.int4, ml_dtypes.float8_e8m0fnu):
+        for function in (transposable_mask, search_permutation):
+            with pytest.raises(DtypeError, match="w must be one of f16, bf16, f32, e4m3"):
+                function(np.zeros((4, 8), type_))
     with pytest.raises(ProblemError, match="w must have shape 6×8"):
         kept_magnitude(w.T, compress_24(w))
     with pytest.raises(ProblemError, match="sparse must be a Sparse24 matrix, got ndarray"):

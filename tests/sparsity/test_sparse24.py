@@ -86,7 +86,7 @@ def test_a_thread_has_the_words_of_its_instructions(type_: str) -> None:
     ).all()
 
 
-@every_row("type_", ["f16", "tf32", "e4m3"])
+@every_row("type_", TYPES)
 def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
     size, count = chunk_size(type_), block_k(type_) // chunk_size(type_)
     for code in np.flatnonzero(positions_table(type_)[1]):
@@ -169,6 +169,12 @@ def _two_bad() -> np.ndarray[Any, Any]:
     return w
 
 
+def _stack() -> np.ndarray[Any, Any]:
+    w = np.zeros((4, 5, 16), np.float16)
+    w[2], w[3] = _two_bad(), 1
+    return w
+
+
 _GOOD = compress_24(np.zeros((64, 128), np.float16))
 
 
@@ -184,6 +190,12 @@ def _invalid(code: int) -> np.ndarray[Any, Any]:
         (lambda: compress_24(_two_bad()), MetadataError, "row 3, columns 8 to 11: 3 of 4 are not"),
         (lambda: compress_24(np.ones((2, 2), np.float32)), MetadataError, "columns 0 to 1: 2 of 2"),
         (lambda: compress_24(_two_bad(), device="vm"), MetadataError, "columns 8 to 11: more"),
+        (lambda: compress_24(_stack()), MetadataError, "matrix 2, row 3, columns 8 to 11: 3 of 4"),
+        (
+            lambda: compress_24(_stack(), device="vm"),
+            MetadataError,
+            "matrix 2, row 3, columns 8 to 11: more than 2 of 4 are not zero",
+        ),
         (lambda: compress_24(_two_bad()[:, :12], device="vm"), ProblemError, "contiguous"),
         (
             lambda: compress_24(_two_bad(), np.ones((2, 2), bool), device="vm"),

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from rows import every_row
-from sparse_cases import CASES, NUMPY, SparseProduct
+from sparse_cases import CASES, NUMPY, SparseProduct, every_pattern
 from tilewright import Sparse24, compress_24, linear, matmul, mma, plan, relu
 from tilewright.errors import ConfigError, ProblemError, TilewrightError
-from tilewright.mma.metadata_blocks import chunk_size, pack_metadata, positions_table
 from tilewright.run.call.scaled.fast_scaled_call import unpacked
 
 RNG = np.random.default_rng(9)
@@ -65,18 +64,10 @@ def test_bits_of_the_instruction(type_: str) -> None:
     assert (total == d.view(total.dtype)).all()
 
 
-@every_row("type_", ["f16", "tf32", "s8"])
+@every_row("type_", NUMPY, parts=3)
 def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
-    """All rows of a tile have all patterns: row r has pattern (r + position) mod 6 in each."""
-    k = 256 if type_ != "tf32" else 128
-    chunks, valid = k // chunk_size(type_), np.flatnonzero(positions_table(type_)[1])
-    if type_ != "tf32":
-        valid = np.array([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110])
-    pattern = (np.arange(64)[:, None] + np.arange(chunks)) % len(valid)
-    values = RNG.integers(1, 8, (64, k // 2)).astype(NUMPY[type_])
-    w = Sparse24(values, pack_metadata(type_, valid[pattern].astype(np.uint8)))
-    d = matmul(w, np.eye(k, dtype=NUMPY[type_]), device="vm")
-    assert (d == w.decompress()).all()
+    w, identity = every_pattern(type_)
+    assert (matmul(w, identity, device="vm") == w.decompress()).all()
 
 
 def _layer() -> tuple[Sparse24, Any, Any]:

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparse_cases import CASES, MULTISTAGE, SCALED, WIDE, SparseProduct, on_gpu, same_bits
+from sparse_cases import (
+    CASES,
+    MULTISTAGE,
+    NUMPY,
+    SCALED,
+    WIDE,
+    SparseProduct,
+    every_pattern,
+    on_gpu,
+    same_bits,
+)
 from tilewright import Scaled, Sparse24, compress_24, linear, matmul, quantize
 from tilewright.errors import MetadataError, ProblemError
 from tilewright.run.call import matmul as matmul_stages
@@ -55,6 +65,16 @@ def test_scales(config: str, type_: str, blocks: tuple[Any, Any]) -> None:
     others = Scaled(on_gpu(x.data), on_gpu(x.scales), x.block)
     for _ in range(3):
         assert same_bits(product(own, others), expected)
+
+
+@pytest.mark.parametrize("type_", NUMPY)
+@pytest.mark.parametrize("kernel", ["tma", "multistage"])
+def test_every_pattern_in_each_position_of_a_row(type_: str, kernel: str) -> None:
+    w, identity = every_pattern(type_)
+    own = Sparse24(on_gpu(w.values), on_gpu(w.metadata), type_)
+    config = None if kernel == "tma" else f"64x32x{128 // w.values.itemsize}:2x1:3"
+    d = matmul(own, on_gpu(identity), config=config).float().cpu().numpy()
+    assert (d == w.decompress().astype(np.float32)).all()
 
 
 def test_a_gate() -> None:

@@ -71,6 +71,18 @@ class SparseProduct(NamedTuple):
         return left @ right, np.abs(left) @ np.abs(right)
 
 
+def every_pattern(type_: str) -> tuple[Sparse24, Array]:
+    """A matrix of 64 rows with every valid metadata in each position along K, in some row, and
+    whole numbers from 1 to 7; and an identity matrix, column-major.
+    """
+    k = 512 // np.dtype(NUMPY[type_]).itemsize
+    valid, size = np.flatnonzero(positions_table(type_)[1]), chunk_size(type_)
+    pattern = (np.arange(64)[:, None] + np.arange(k // size)) % len(valid)
+    values = np.random.default_rng(0).integers(1, 8, (64, k // 2)).astype(NUMPY[type_])
+    w = Sparse24(values, pack_metadata(type_, valid[pattern].astype(np.uint8)), type_)
+    return w, np.eye(k).astype(NUMPY[type_]).T
+
+
 def elements(rng: Any, type_: str, shape: tuple[int, ...]) -> Array:
     if type_ in ("s8", "u8"):
         low = -128 if type_ == "s8" else 0

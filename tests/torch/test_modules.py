@@ -158,6 +158,23 @@ def test_sparse_linear(tt: Any, layer: Any) -> None:
     assert all(map(torch.equal, with_gradients(compiled(mine)), got))
 
 
+def test_a_sparse_linear_in_another_type(tt: Any, layer: Any) -> None:
+    """bf16 weights become f16 as those of torch's layer do; no others change their pattern."""
+    mine = tt.SparseLinear.from_linear(layer, **VM).half()
+    assert mine.type == "f16" and mine.values.dtype == mine.bias.dtype == torch.float16
+    x = torch.randn(M, K).half()
+    want = F.linear(x.double(), mine.weights.decompress().double(), mine.bias.double())
+    assert error(mine(x), want) < 0.01
+    for convert in (mine.float, mine.double):
+        with pytest.raises(DtypeError, match="must become float16 or bfloat16"):
+            convert()
+    assert mine(x).dtype == mine.to(BF16).half().values.dtype == torch.float16
+    of_tf32 = tt.SparseLinear.from_linear(torch.nn.Linear(K, N), **VM)
+    with pytest.raises(DtypeError, match=r"values of torch\.float32"):
+        of_tf32.half()
+    assert of_tf32.type == "tf32"
+
+
 def test_packed_and_sparse_weights_of_a_call(tt: Any, layer: Any) -> None:
     """``linear`` and ``matmul`` with such values record the gradient of x."""
     packed = tilewright.quantize_weight(layer.weight.detach(), "s8", 128)

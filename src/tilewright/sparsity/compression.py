@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..dtypes import dtype
-from ..errors import DeviceError, DtypeError, MetadataError, ProblemError
+from ..errors import DeviceError, MetadataError, ProblemError
 from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
 from ..quantization.array_access import (
     Array,
@@ -21,7 +21,7 @@ from ..quantization.array_access import (
 )
 from ..quantization.scaled import Scaled
 from . import compression_kernel
-from .sparse24 import METADATA_TYPE, TYPES, Sparse24
+from .sparse24 import METADATA_TYPE, Sparse24, chunk_place, sparse_type
 
 
 @overload
@@ -54,9 +54,7 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     if isinstance(w, Scaled):
         return _compress_scaled(w, prune, device)
     given = info("w", w)
-    type_ = {"f32": "tf32"}.get(given.dtype, given.dtype)
-    if type_ not in TYPES:
-        raise DtypeError(f"w must be one of {', '.join(TYPES)}, got {given.dtype}")
+    type_ = sparse_type("w", given.dtype)
     size = chunk_size(type_)
     if len(given.shape) not in (2, 3) or given.shape[-1] % size:
         raise ProblemError(
@@ -176,11 +174,9 @@ def magnitudes(type_: str, elements: Array) -> Array:
 
 
 def _raise_excess(bits: Array, where: Array, size: int, prune: Any) -> None:
-    *_, row, chunk = (int(i) for i in where)
     count = int(bits[tuple(where)]).bit_count()
     what = "are not zero" if prune is None else "are kept by the mask"
     raise MetadataError(
-        f"row {row}, columns {chunk * size} to {(chunk + 1) * size - 1}: {count} of {size} {what}, "
-        f"at most {size // 2} may be",
+        f"{chunk_place(where, size)}: {count} of {size} {what}, at most {size // 2} may be",
         hint="prune='magnitude' keeps the largest",
     )

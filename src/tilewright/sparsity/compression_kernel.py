@@ -27,7 +27,7 @@ from ..mma.metadata_blocks import (
 )
 from ..mma.sparse_metadata import FIRST, SECOND
 from ..quantization.array_access import ArrayInfo
-from .sparse24 import METADATA_TYPE, Sparse24
+from .sparse24 import METADATA_TYPE, Sparse24, chunk_place
 
 LOAD = 16  # bytes that a thread loads at once
 GATHER_BYTES = 0x10204080  # times a word of bytes that are 0 or 1: these as its highest bits
@@ -89,10 +89,10 @@ def launch(
         run(_kernel(form), (batch * down * across,), (BLOCK_WORDS,), arguments, device=device)
     finish = kind.finish or (lambda like, array: array)
     if form.prune != "magnitude" and (first := int(excess[0])) != NONE:
-        row, column = divmod(first, columns)
+        where = np.unravel_index(first // form.chunk, (*lead, rows, columns // form.chunk))
         raise MetadataError(
-            f"row {row % rows}, columns {column} to {column + form.chunk - 1}: more than "
-            f"{form.chunk // 2} of {form.chunk} are {'kept' if form.prune else 'not zero'}",
+            f"{chunk_place(where, form.chunk)}: more than {form.chunk // 2} of {form.chunk} are "
+            f"{'kept' if form.prune else 'not zero'}",
             hint="prune='magnitude' keeps the largest",
         )
     return Sparse24(finish(w, values), finish(w, metadata), form.type)

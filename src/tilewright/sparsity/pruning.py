@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ProblemError
+from ..errors import DtypeError, ProblemError
 from ..mma.array_inputs import is_integer
 from ..mma.metadata_blocks import chunk_size
 from ..quantization.array_access import Array, info, numbers, sizes
 from .compression import share_of_magnitude
-from .sparse24 import Sparse24
+from .sparse24 import Sparse24, sparse_type
 
 MASK_SIDE = 4  # rows and columns of the blocks of a transposable mask
 SLAB = 1 << 22  # elements that are examined at once
@@ -46,7 +46,8 @@ def search_permutation(w: Any, rounds: int = 40, seed: int = 0) -> Permutation:
     >>> found = search_permutation(w); sparse = compress_24(w[:, found.order], "magnitude")
     >>> y = linear(x[:, found.order], sparse)
 
-    Raises ProblemError for a shape that does not fit, DeviceError for an array on a GPU.
+    Raises ProblemError for a shape that does not fit, DtypeError for a type that ``compress_24``
+    does not take, DeviceError for an array on a GPU.
     """
     magnitude, size = _magnitudes(w)
     if not is_integer(rounds) or rounds < 0:
@@ -75,14 +76,16 @@ def transposable_mask(w: Any) -> Array:
 
     >>> mask = transposable_mask(w); compress_24(w, mask); compress_24(w.T, mask.T)
 
-    Raises ProblemError for a shape or type that does not fit, DeviceError for an array on a GPU.
+    Raises ProblemError for a shape that does not fit, DtypeError for other types, DeviceError for
+    an array on a GPU.
     """
     magnitude, size = _magnitudes(w)
     rows, columns = magnitude.shape
-    if size != MASK_SIDE or rows % MASK_SIDE:
+    if size != MASK_SIDE:
+        raise DtypeError(f"w must be of a type that is 2:4 sparse, got {info('w', w)}")
+    if rows % MASK_SIDE:
         raise ProblemError(
-            f"w must be of a 2:4 sparse type and have a multiple of {MASK_SIDE} rows, got "
-            f"{info('w', w)}"
+            f"w must have a multiple of {MASK_SIDE} rows, got {sizes(magnitude.shape)}"
         )
     patterns = block_patterns()
     mask = np.empty((rows, columns), np.bool_)
@@ -124,7 +127,7 @@ def block_patterns() -> Array:
 def _magnitudes(w: Any) -> tuple[Array, int]:
     """|w| in f64, NaN as the largest number, and the columns of a stripe."""
     given = info("w", w)
-    size = chunk_size({"f32": "tf32"}.get(given.dtype, given.dtype))
+    size = chunk_size(sparse_type("w", given.dtype))
     if len(given.shape) != 2 or given.shape[1] % size:
         raise ProblemError(
             f"w must be a matrix M×K with K a multiple of {size}, got {sizes(given.shape)}"

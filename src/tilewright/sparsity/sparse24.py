@@ -7,7 +7,7 @@ metadata are in the order in which kernel ``tma`` reads them (``mma.metadata_blo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,24 @@ from .sparse_block import SparseBlock
 
 TYPES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
 METADATA_TYPE = "s32"
+
+
+def sparse_type(name: str, given: str) -> str:
+    """The sparse type of dense elements of the type ``given``: f32 is tf32. Raises DtypeError for
+    types that are not compressed; ``name``: of the argument.
+    """
+    type_ = {"f32": "tf32"}.get(given, given)
+    if type_ not in TYPES:
+        allowed = ", ".join({"tf32": "f32"}.get(type_, type_) for type_ in TYPES)
+        raise DtypeError(f"{name} must be one of {allowed}, got {given}")
+    return type_
+
+
+def chunk_place(where: Iterable[Any], size: int) -> str:
+    """Where the chunk (row, number in the row), or (matrix of a stack, row, number), is."""
+    *lead, row, chunk = map(int, where)
+    of_stack = "".join(f"matrix {number}, " for number in lead)
+    return f"{of_stack}row {row}, columns {chunk * size} to {(chunk + 1) * size - 1}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,12 +132,11 @@ class Sparse24(MatrixOperators):
         wrong = np.argwhere(~valid[chunks])
         if not len(wrong):
             return  # beyond the matrix: no element is multiplied there
-        *_, row, chunk = (int(i) for i in wrong[0])
         size = chunk_size(self._format)
         allowed = ", ".join(f"{code:#06b}" for code in np.flatnonzero(valid))
         raise MetadataError(
-            f"metadata of row {row}, columns {chunk * size} to {chunk * size + size - 1} must be "
-            f"one of {allowed}, got {int(chunks[tuple(wrong[0])]):#06b}"
+            f"metadata of {chunk_place(wrong[0], size)} must be one of {allowed}, got "
+            f"{int(chunks[tuple(wrong[0])]):#06b}"
         )
 
     @property
