@@ -48,8 +48,15 @@ def test_operations_and_bytes() -> None:
     problem = Problem(3, 5, 7)
     assert problem.flops == 2 * 3 * 5 * 7
     assert problem.bytes == 2 * (3 * 7 + 7 * 5 + 3 * 5)
-    assert replace(problem, d="f32", with_c=True).bytes == 2 * (3 * 7 + 7 * 5) + 4 * 2 * 3 * 5
-    assert problem.with_sizes(1, 2, 3) == Problem(1, 2, 3)
+    wide = replace(problem, d="f32", with_c=True, align_d=4)
+    assert wide.bytes == 2 * (3 * 7 + 7 * 5) + 4 * 2 * 3 * 5
+    assert Problem(3, 8, 7).with_sizes(1, 2, 3) == Problem(1, 2, 3)
+
+
+def test_no_store_is_wider_than_what_divides_a_row_of_d() -> None:
+    for n, given, aligned in ((33, 16, 2), (1, 16, 2), (100, 16, 8), (104, 16, 16), (104, 4, 4)):
+        assert Problem(64, n, 64, align_d=given).align_d == aligned
+    assert Problem(64, 36, 64, d="f32").align_d == 16
 
 
 @pytest.mark.parametrize("name", DEVICES)

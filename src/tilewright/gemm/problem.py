@@ -7,6 +7,7 @@ caller poses the problem Dᵀ = Bᵀ Aᵀ.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +49,9 @@ SPARSE_TYPES = ("f16", "bf16", "tf32", *FP8, "s8", "u8", "s4", "u4")
 EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
-UNIT_SIZES = (1, 1, 8)  # of a problem that represents all sizes; K of any type is whole bytes
+# Of a problem that represents all sizes: rows of D are aligned to 16 bytes (a pair has half as many
+# columns), K of any type is whole bytes.
+UNIT_SIZES = (1, 32, 8)
 
 
 def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
@@ -79,17 +82,18 @@ class Problem:
 
     ``a``, ``b``, ``d`` are formats by name (C has D's). ``a_major``: ``k`` (row-major A) or ``m``;
     ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 1, that divide the
-    matrix' address and its leading dimension; an element at least. ``fast``: 8-bit floats
-    accumulate in the tensor core, which keeps fewer bits than f32; otherwise the accumulator is
-    promoted to f32 every 128 of K. ``epilogue``: what is computed from the accumulator instead of
-    α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
-    makes one D of n/2 columns from both accumulators. ``scaling``: blocks of 8-bit floats along K
-    have scales. ``weights``: B is prepared weights of this format, converted to A's type ``b``.
-    ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4 sparse (tf32: 1:2, 4-bit types: pairs) along
-    K, and stored without half of its elements, K-major. ``groups``: there are ``batch`` groups of
-    rows, each with a matrix B of its own, and M counts the rows of all groups, or is the capacity
-    of each; or groups along K, each with a D of its own, and K counts all of them. Raises
-    DtypeError, ProblemError.
+    matrix' address and its leading dimension; an element at least. ``align_d`` becomes less where
+    it does not divide the bytes of a row of D, so that no vector store passes the row's end.
+    ``fast``: 8-bit floats accumulate in the tensor core, which keeps fewer bits than f32; otherwise
+    the accumulator is promoted to f32 every 128 of K. ``epilogue``: what is computed from the
+    accumulator instead of α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns
+    each, and the epilogue makes one D of n/2 columns from both accumulators. ``scaling``: blocks of
+    8-bit floats along K have scales. ``weights``: B is prepared weights of this format, converted
+    to A's type ``b``. ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4 sparse (tf32: 1:2, 4-bit
+    types: pairs) along K, and stored without half of its elements, K-major. ``groups``: there are
+    ``batch`` groups of rows, each with a matrix B of its own, and M counts the rows of all groups,
+    or is the capacity of each; or groups along K, each with a D of its own, and K counts all of
+    them. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -135,7 +139,7 @@ class Problem:
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
         if self.epilogue is not None:
             results = results if self.a == "f64" else EPILOGUE_RESULTS
-            if self.pair and self.n % 2 and self.n > 1:  # 1 stands for any size
+            if self.pair and self.n % 2:
                 raise ProblemError(f"N of a pair must be even, got {self.n}")
             if self.with_c:
                 raise ProblemError("C must be an operand of the epilogue, got with_c and epilogue")
@@ -218,6 +222,7 @@ class Problem:
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
             if not mma.array_inputs.is_integer(given) or given not in allowed:
                 raise ProblemError(f"{name} is {given!r:.60}; it is one of {allowed}")
+        object.__setattr__(self, "align_d", gcd(self.align_d, self.d_columns * wide))
 
     @property
     def input(self) -> DType:

@@ -116,11 +116,11 @@ def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
     """The problem that represents all with the same kernel: sizes are parameters, except whether
     the problem is batched, and whether rows are whole vectors: others are stored by elements.
     """
-    m, n, depth = UNIT_SIZES
-    align = problem.output.bits // 8
-    if problem.n % VECTOR == 0:
-        n, align = VECTOR, problem.align_d
-    return replace(problem.with_sizes(m, n, depth), batch=min(problem.batch, 2), align_d=align)
+    m, n, k = UNIT_SIZES
+    align = problem.align_d
+    if problem.n % VECTOR:
+        n, align = 1, problem.output.bits // 8
+    return replace(problem, m=m, n=n, k=k, batch=min(problem.batch, 2), align_d=align)
 
 
 @lru_cache(maxsize=256)

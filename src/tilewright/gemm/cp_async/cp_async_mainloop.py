@@ -107,9 +107,10 @@ def packed(
 
 def problem_class(problem: Problem, config: Any) -> Problem:
     """The problem that represents all with the same kernel: what matters is which sizes are
-    multiples of the tile, and whether the problem is batched.
+    multiples of the tile, D's alignment, and whether the problem is batched.
     """
-    units, given = (1, 1, problem.per_byte), (problem.m, problem.n, problem.k)
+    aligned = max(1, problem.align_d * 8 // problem.output.bits)
+    units, given = (1, aligned, problem.per_byte), (problem.m, problem.n, problem.k)
     rows = zip(given, config.tile, units, strict=True)
     sizes = (tile if size % tile == 0 else tile + unit for size, tile, unit in rows)
     return replace(problem.with_sizes(*sizes), batch=min(problem.batch, 2))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import gcd
 from typing import Any
 
 from ...errors import ConfigError
@@ -107,9 +106,7 @@ def d_corner(problem: Problem, config: TmaConfig, row: Any, column: Any) -> tupl
 @lru_cache(maxsize=256)
 def relayout_problem(problem: Problem) -> Problem:
     """The problem after relayout: A and B aligned for TMA, and 8- and 32-bit operands K-major, as
-    wgmma requires. D's alignment also divides the bytes of a row: a tensor copy stores 16 bytes or
-    none, and must not write past a row's end. The dimension along which groups begin anywhere must
-    not be the contiguous one.
+    wgmma requires. The dimension along which groups begin anywhere must not be the contiguous one.
     """
     any_major = problem.input.bits == 16
     if problem.has_k_groups:
@@ -122,5 +119,4 @@ def relayout_problem(problem: Problem) -> Problem:
         b_major=problem.b_major if any_major and problem.sparse != "b" else "k",
         align_a=16,
         align_b=16,
-        align_d=gcd(problem.align_d, problem.d_columns * problem.output.bits // 8),
     )

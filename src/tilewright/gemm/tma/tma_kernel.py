@@ -35,7 +35,7 @@ from ...builder import (
 )
 from ..epilogue.operand_loads import EpilogueOperands
 from ..kernel_scalars import global_pointer, scalar
-from ..problem import Problem
+from ..problem import UNIT_SIZES, Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
@@ -85,8 +85,8 @@ def problem_class(problem: Problem, config: TmaConfig) -> Problem:
     """The problem that represents all with the same kernel: sizes are parameters, except whether
     the problem is batched.
     """
-    batch = 2 if problem.groups else min(problem.batch, 2)
-    return replace(problem, m=1, n=1, k=1, batch=batch)
+    m, n, k = UNIT_SIZES
+    return replace(problem, m=m, n=n, k=k, batch=2 if problem.groups else min(problem.batch, 2))
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:

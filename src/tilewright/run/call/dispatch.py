@@ -8,7 +8,6 @@ a multiple of 16 bytes.
 from __future__ import annotations
 
 from functools import cached_property
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
@@ -142,21 +141,12 @@ class Dispatch:
         return gemm.Problem(
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
-            align_c=align_c, align_d=self._align_d(layouts["d"]),
+            align_c=align_c, align_d=layouts["d"].align,
             batch=request.matrices, fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
             weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
         )  # fmt: skip
-
-    def _align_d(self, d: MatrixLayout) -> int:
-        """D's alignment; with an epilogue it divides the bytes of a row, too, so that no vector
-        store passes the end of a row that is padded or the only one.
-        """
-        if self.request.epilogue is None:
-            return d.align
-        columns = self.request.mnk[0 if self.swapped else 1]
-        return gcd(d.align, columns * self._d.itemsize)
 
     def _scaling(self) -> BlockScaling | None:
         """The block scales of the kernel's A and B."""
