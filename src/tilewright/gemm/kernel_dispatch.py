@@ -1,7 +1,8 @@
 """Kernel dispatch: the class of a configuration selects the kernel.
 
 ``Config`` selects ``multistage``, ``TmaConfig`` selects ``tma``, ``SimtConfig`` selects ``simt``.
-Split-K adds a reduction kernel after the GEMM kernel; a dynamic tile scheduler adds one before it.
+Split-K adds a reduction kernel after the GEMM kernel; a dynamic tile scheduler adds one before it,
+and so does stream-K.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from .tma import (
     tma_kernel,
 )
 from .tma.launch import tma_launch
+from .tma.stream_k import flag_reset
+from .tma.stream_k.partial_exchange import shares_tiles
 from .tma.tma_config import TmaConfig
 
 Strides = Mapping[str, MatrixStrides]
@@ -63,6 +66,11 @@ COUNTER_RESET = TMA._replace(
     build=dynamic_tile_scheduler.build,
     launch_shape=dynamic_tile_scheduler.launch_shape,
     kernel_arguments=dynamic_tile_scheduler.kernel_arguments,
+)
+FLAG_RESET = TMA._replace(
+    build=flag_reset.build,
+    launch_shape=flag_reset.launch_shape,
+    kernel_arguments=flag_reset.kernel_arguments,
 )
 SPLITK_REDUCTION = KernelDefinition(
     splitk_reduction.build,
@@ -111,8 +119,8 @@ def launches(
     problem: Problem, config: AnyConfig, strides: Strides, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[KernelLaunch, ...]:
     """The launches of a GEMM in order. With split-K, the split-K reduction follows; with a dynamic
-    tile scheduler, the first launch resets its counter. Of an epilogue, maxima are reset first of
-    all, and other reductions are the last.
+    tile scheduler, the first launch resets its counter, with stream-K its flags. Of an epilogue,
+    maxima are reset first of all, and other reductions are the last.
     """
     gemm = tuple(
         KernelLaunch(
@@ -183,6 +191,8 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
     found = [_definition(config)]
     if isinstance(config, TmaConfig) and config.dynamic:
         found.insert(0, COUNTER_RESET)
+    if isinstance(config, TmaConfig) and shares_tiles(problem, config, device):
+        found.insert(0, FLAG_RESET)
     if isinstance(config, SimtConfig):
         return found
     if workspace.split_k_bytes(problem, config, device):

@@ -1,5 +1,5 @@
-"""Workspace of a GEMM: the partial accumulators of split-K or the counter of a dynamic tile
-scheduler, then the partial results of an epilogue's reductions.
+"""Workspace of a GEMM: the partial accumulators of split-K or stream-K, or the counter of a
+dynamic tile scheduler, then the partial results of an epilogue's reductions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .cp_async.simt_config import SimtConfig
 from .epilogue.reductions import ReductionRegion, reduction_regions
 from .problem import Problem
 from .tma import dynamic_tile_scheduler, tma_reductions
+from .tma.stream_k import partial_exchange
 from .tma.tma_config import TmaConfig
 
 WARP_ELEMENTS = 128  # that a warp of the cp.async kernels stores at a time: 4 of each lane
@@ -90,10 +91,11 @@ def regions_offset(problem: Problem, config: Any, device: DeviceSpec) -> int:
     """Bytes of the workspace before the first region."""
     if isinstance(config, SimtConfig):
         return 0
-    counter = 0
+    of_scheduler = 0
     if isinstance(config, TmaConfig):
-        counter = dynamic_tile_scheduler.workspace_bytes(config)
-    return counter + split_k_bytes(problem, config, device)
+        of_scheduler = dynamic_tile_scheduler.workspace_bytes(config)
+        of_scheduler += partial_exchange.workspace_bytes(problem, config, device)
+    return of_scheduler + split_k_bytes(problem, config, device)
 
 
 def workspace_bytes(problem: Problem, config: Any, device: DeviceSpec) -> int:

@@ -42,7 +42,8 @@ def configs(draw: Any) -> TmaConfig:
     tail = split > 1 and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
     dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())
-    return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic)
+    stream_k = split == 1 and not dynamic and draw(st.booleans())
+    return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic, stream_k)
 
 
 @given(configs())
@@ -58,6 +59,7 @@ def test_defaults_of_the_notation() -> None:
     assert parse("tma:128x256x64:2:4*3") == replace(plain, split=3)
     assert parse("tma:128x256x64:2:4+3") == replace(plain, split=3, tail=True)
     assert parse("tma:128x256x64:2:4d") == replace(plain, dynamic=True)
+    assert parse("tma:128x256x64:2:4+sk") == replace(plain, stream_k=True)
     assert parse("tma:128x256x64:2:4@1~") == replace(plain, group=1, swap=True)
 
 
@@ -197,8 +199,12 @@ def test_the_grid_is_the_number_of_resident_work_tiles(
         split = tiles % config.resident_clusters(H200) if config.tail else tiles
         tiles += split * (config.split - 1)
     ctas, resident = config.ctas, config.resident_clusters(H200)
+    if config.stream_k and tiles % resident:  # all CTAs share k-blocks
+        tiles = max(tiles, resident)
     if made.cluster and ctas == 1:  # pairs of CTAs that share rows, in one wave
-        assert made.cluster == (2, 1, 1) and config.split == 1 and not config.dynamic
+        assert (
+            made.cluster == (2, 1, 1) and config.split == 1 and not config.dynamic | config.stream_k
+        )
         assert made.grid[0] == tiles + tiles % 2 <= 132
     else:
         assert made.grid[0] == min(tiles, resident) * ctas <= 132

@@ -167,7 +167,7 @@ def test_neighbours_differ_in_one_option() -> None:
     for other in found:
         assert sum(getattr(other, x) != getattr(config, x) for x in fields) <= 1
     changed = {x for o in found for x in fields if getattr(o, x) != getattr(config, x)}
-    assert changed == {"stages", "group", "cluster", "split", "dynamic"}
+    assert changed == {"stages", "group", "cluster", "split", "dynamic", "stream_k"}
 
 
 def test_f64_candidates_have_several_instructions() -> None:

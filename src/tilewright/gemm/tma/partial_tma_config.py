@@ -25,13 +25,13 @@ WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
 _NOTATION = notation(
-    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)"
+    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#|([+]sk))?(?:@#)?(~?)"
 )
 
 
 class PartialTmaConfig(NamedTuple):
     """The fields of ``TmaConfig``; None where one is left out. ``pingpong``, ``tail`` and
-    ``dynamic`` belong to consumers, split and stages.
+    ``dynamic`` belong to consumers, split and stages; ``stream_k`` excludes a split.
     """
 
     tile: tuple[int, int, int] | None
@@ -42,6 +42,7 @@ class PartialTmaConfig(NamedTuple):
     cluster: tuple[int, int] | None
     split: int | None
     tail: bool
+    stream_k: bool
     group: int | None
     swap: bool
 
@@ -60,8 +61,9 @@ class PartialTmaConfig(NamedTuple):
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
             split=int(found[11]) if found[11] else None,
             tail=found[10] == "+",
-            group=int(found[12]) if found[12] else None,
-            swap=bool(found[13]),
+            stream_k=bool(found[12]),
+            group=int(found[13]) if found[13] else None,
+            swap=bool(found[14]),
         )
 
     @property
@@ -73,7 +75,7 @@ class PartialTmaConfig(NamedTuple):
         """The candidates that agree; not all fit. Raises ConfigError where a part is invalid."""
         tiles, clusters = self._tiles(problem, device), self._clusters()
         row, column, split = schedules(problem.balanced, tiles, clusters, device)
-        if self.split is not None or self.dynamic:
+        if self.split is not None or self.dynamic or self.stream_k:
             row, column = row[split == 1], column[split == 1]
             split = np.full(len(row), self.split or 1)
         bm, bn, bk, consumers, pingpong, swap = tiles[:, row]
@@ -83,7 +85,7 @@ class PartialTmaConfig(NamedTuple):
         found = TmaColumns(
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
-            np.full(len(row), self.dynamic),
+            np.full(len(row), self.dynamic), np.full(len(row), self.stream_k),
         )  # fmt: skip
         if self.stages is None:
             most = found.max_stages(problem, device)
@@ -107,7 +109,7 @@ class PartialTmaConfig(NamedTuple):
                 TmaConfig(
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
-                    _or(self.group, 1), self.swap, self.dynamic,
+                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

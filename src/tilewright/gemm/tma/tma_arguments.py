@@ -25,6 +25,7 @@ from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
 from ..workspace import d_tile, regions, regions_offset
 from .epilogue_load.operand_stages import loaded_operands
+from .stream_k.partial_exchange import stream_k_tiles
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles
@@ -37,7 +38,7 @@ PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
 @dataclass(frozen=True)
 class TmaParameters(KernelParameters):
     """``edge_*``: tensor maps of the last tile along M or N. ``full_tiles``: tiles that are not
-    split along K. ``counter``: of the dynamic tile scheduler.
+    split along K. ``counter``: of the dynamic tile scheduler, or the workspace of stream-K.
     """
 
     map_a: Pointer = parameter(TENSOR_MAP, address="a")
@@ -159,7 +160,7 @@ def kernel_arguments(
     tile = output_tiles(problem, config)[0]
     values: dict[str, object] = {
         "m": problem.m, "n": problem.n, "k": problem.k, "batches": problem.batch,
-        "full_tiles": config.unsplit_tiles(problem, device),
+        "full_tiles": _full_tiles(problem, config, device),
     }  # fmt: skip
     for name, stride in strides.items():
         if name not in MATRIX_NAMES:
@@ -186,6 +187,13 @@ def kernel_arguments(
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
     unaddressed |= _unaddressed_operands(problem, config) | _unaddressed_scales(problem)
     return parameters.pack(values, problem.scalar_type, unaddressed)
+
+
+def _full_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
+    """Work tiles that are not divided along K."""
+    if config.stream_k:
+        return config.cluster_tiles(problem) - stream_k_tiles(problem, config, device)
+    return config.unsplit_tiles(problem, device)
 
 
 def _operand_maps(
@@ -319,4 +327,5 @@ def _unaddressed(
     if any(isinstance(operand, UnitsOperand) for operand in inputs.values()):
         unread |= {"map_b", "edge_b"}
     unread |= {"c", "d"} if tile.by_tma else {"map_c", "map_d"}
-    return unread | {"map_workspace" if config.dynamic else "counter"}
+    by_pointer = config.dynamic or config.stream_k
+    return unread | {"map_workspace" if by_pointer else "counter"}

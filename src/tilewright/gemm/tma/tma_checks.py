@@ -171,8 +171,8 @@ def _group_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What the grouped tile scheduler requires."""
     if problem.groups is not None:
         yield _Rule(
-            (config.split > 1) | config.dynamic,
-            lambda: ": groups exclude split-K and the dynamic tile scheduler",
+            (config.split > 1) | config.dynamic | config.stream_k,
+            lambda: ": groups exclude split-K, stream-K and the dynamic tile scheduler",
         )
 
 

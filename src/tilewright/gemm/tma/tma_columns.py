@@ -27,20 +27,22 @@ class TmaColumns(TmaGeometry[Column]):
     group: Column
     swap: Column
     dynamic: Column
+    stream_k: Column
 
     @classmethod
     def of(cls, configs: Sequence[TmaConfig]) -> TmaColumns:
         """The columns of configurations."""
         rows = [
             (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
-             c.swap, c.dynamic)
+             c.swap, c.dynamic, c.stream_k)
             for c in configs
         ]  # fmt: skip
-        numbers = np.array(rows, np.int64).reshape(-1, 13).T
-        bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, swap, dynamic = numbers
+        numbers = np.array(rows, np.int64).reshape(-1, 14).T
+        bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *flags = numbers
+        swap, dynamic, stream_k = (flag != 0 for flag in flags)
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
-            swap != 0, dynamic != 0,
+            swap, dynamic, stream_k,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -60,6 +62,7 @@ class TmaColumns(TmaGeometry[Column]):
             int(self.group[index]),
             bool(self.swap[index]),
             bool(self.dynamic[index]),
+            bool(self.stream_k[index]),
         )
 
     def take(self, index: Column) -> TmaColumns:
@@ -76,6 +79,7 @@ class TmaColumns(TmaGeometry[Column]):
             self.group[index],
             self.swap[index],
             self.dynamic[index],
+            self.stream_k[index],
         )
 
     def cluster_tiles(self, problem: Problem) -> Column:

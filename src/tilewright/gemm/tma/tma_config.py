@@ -18,7 +18,7 @@ from .tma_geometry import WGMMA_ROWS, TmaGeometry
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 
-_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|([+]sk))?(?:@#)?(~?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class TmaConfig(TmaGeometry[int]):
     kernel adds in order; with ``tail`` only the tiles of the tail wave are split. ``group``: rows
     of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the tile's M is the
     problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a static stride.
-    Raises ConfigError.
+    ``stream_k``: CTAs share the k-blocks of the last tiles evenly. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -45,6 +45,7 @@ class TmaConfig(TmaGeometry[int]):
     group: int = 8
     swap: bool = False
     dynamic: bool = False
+    stream_k: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0)
@@ -69,6 +70,8 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: split-K must be 1 to {MAX_SPLIT}, got {self.split}")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
             raise ConfigError(f"{self}: the dynamic tile scheduler excludes split-K and clusters")
+        if self.stream_k and (self.split > 1 or self.dynamic):
+            raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
 
@@ -76,22 +79,23 @@ class TmaConfig(TmaGeometry[int]):
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
         ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
-        ``*SPLIT`` (split-K) or ``+SPLIT`` (split-K of the tail wave), ``@GROUP``, ``~`` (swap).
-        Raises ConfigError.
+        ``*SPLIT`` (split-K), ``+SPLIT`` (split-K of the tail wave) or ``+sk`` (stream-K),
+        ``@GROUP``, ``~`` (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
         cluster = int(found[8] or 1), int(found[9] or 1)
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
-            int(found[11] or 1), found[10] == "+", int(found[12] or 8), bool(found[13]),
-            bool(found[7]),
+            int(found[11] or 1), found[10] == "+", int(found[13] or 8), bool(found[14]),
+            bool(found[7]), bool(found[12]),
         )  # fmt: skip
 
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
         pingpong = "p" * self.pingpong
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
+        split += "+sk" * self.stream_k
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 

@@ -46,6 +46,7 @@ class TmaGeometry(Generic[N]):
     group: N
     swap: Any
     dynamic: Any
+    stream_k: Any
 
     @property
     def threads(self) -> N:
@@ -92,6 +93,11 @@ class TmaGeometry(Generic[N]):
         the split-K reduction kernel writes D.
         """
         return select(self.tail, False, self.split > 1)
+
+    @property
+    def mixes_partials(self) -> Any:
+        """Whether some work tiles give D, and others partial accumulators."""
+        return self.tail | self.stream_k
 
     def stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""

@@ -59,6 +59,8 @@ from .stage_operands import (
     StageOperand,
     TmaCopy,
 )
+from .stream_k.partial_exchange import PartialExchange
+from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import (
     GroupedParameters,
@@ -240,11 +242,11 @@ class TmaKernel:
         if isinstance(p, GroupedParameters) and (grouping := self.problem.groups):
             return grouped_tile_scheduler(k, grouping, config, p, k_blocks)
         batches = p.batches if self.problem.batched else None
-        static = TileScheduler(k, config, m, n, k_blocks, batches, p.full_tiles)
-        if self.queue is None:
-            return static
         sizes = m, n, k_blocks, batches, p.full_tiles
-        return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
+        if self.queue is not None:
+            return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
+        scheduler = StreamKTileScheduler if config.stream_k else TileScheduler
+        return scheduler(k, config, *sizes)
 
     def _produce(self) -> None:
         """The roles of the producer warpgroup: one thread of its first warp issues all copies of A
@@ -318,6 +320,7 @@ class TmaKernel:
         state = self.stages.pipeline.make_consumer_state()
         mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
+        exchange = self._exchange(consumer)
         if self.order:
             self.order.start()
             with k.if_(consumer == 1):
@@ -336,8 +339,13 @@ class TmaKernel:
                 with k.if_(tile.partial >= 0 if config.tail else True):
                     zero = k.const("u32", 0)
                     partials.run(accumulators, zero + first_row, zero, tile.partial.view("u32"))
+            if exchange:
+                with k.if_(tile.partial >= 0):
+                    exchange.store(accumulators, tile.partial.view("u32"))
             if config.split == 1 or config.tail:
-                with k.if_(tile.partial < 0 if config.tail else True):
+                with k.if_(tile.partial < 0 if config.mixes_partials else True):
+                    if exchange:
+                        exchange.add_all(accumulators, tile)
                     row, column = d_corner(self.problem, config, tile.row, tile.column)
                     epilogue.rows = tile.rows
                     epilogue.run(accumulators, row + first_row, column, tile.batch)
@@ -358,6 +366,12 @@ class TmaKernel:
         if problem.weights is not None:
             return MixedInputMainloop(k, problem, config, self.slice_address, *more)
         return mainloop_class(problem)(k, problem, config, *more)
+
+    def _exchange(self, consumer: Any) -> PartialExchange | None:
+        k, scheduler, p = self.k, self.scheduler, self.parameters
+        if not isinstance(scheduler, StreamKTileScheduler):
+            return None
+        return PartialExchange(k, self.problem, self.config, scheduler, p.counter, consumer)
 
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor

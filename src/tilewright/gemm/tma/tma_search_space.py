@@ -154,10 +154,10 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
         np.tile(np.array(column).T, len(tiles)) for column in zip(*_SCHEDULES, strict=True)
     )
     group = np.full(rows, rasterization_group(problem))
-    stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
+    stages, never = np.zeros(rows, np.int64), np.zeros(rows, bool)
     return TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic,
+        never, never,
     )  # fmt: skip
 
 

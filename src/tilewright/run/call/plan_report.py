@@ -16,6 +16,7 @@ from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
 from ...gemm.tma.cost.tma_cost import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
+from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...quantization.scaled import Scaled
 from ...target import Target
@@ -169,6 +170,8 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
         lines.append(f"clusters of {cm}×{cn} CTAs, TMA multicast")
     if config.dynamic:
         lines.append("dynamic tile scheduler: an atomic counter hands out the work tiles")
+    if config.stream_k:
+        lines.append("stream-K tile scheduler: CTAs share the k-blocks of the last tiles evenly")
     if config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
         lines.append(_split_line(tiles, config.split))
@@ -225,6 +228,8 @@ def _waves(plan: PlanFacts) -> Lines:
     waves = work_tiles / resident
     full = waves / -(-work_tiles // resident) if work_tiles else 0.0
     split = f" ({work_tiles:,} work tiles)" if work_tiles > tiles else ""
+    if isinstance(config, gemm.TmaConfig) and shares_tiles(p, config, target):
+        split, full = f" (stream-K: {stream_k_tiles(p, config, target) * config.ctas:,})", 1.0
     model = f"{target.name} ({target.target}, {target.sms} SMs)"
     per_sm = -(-resident // target.sms)
     return [

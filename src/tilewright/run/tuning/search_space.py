@@ -49,6 +49,7 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
             yield from ({"mma": shape} for shape in shapes)
         return
     yield {"dynamic": not config.dynamic}
+    yield {"stream_k": not config.stream_k}
     yield from ({"cluster": cluster} for cluster in CLUSTERS)
     for split in (config.split - 1, config.split + 1, 2 * config.split):
         yield {"split": split, "tail": config.tail and split > 1}

@@ -51,7 +51,7 @@ class EpilogueLoadWarp:
     def _load_work_tile(self, work_tile: WorkTileInfo, _: Any) -> None:
         k, config = self.k, self.config
         row, column = d_corner(self.problem, config, work_tile.row, work_tile.column)
-        with k.if_(work_tile.partial < 0 if config.tail else True):
+        with k.if_(work_tile.partial < 0 if config.mixes_partials else True):
             if self.vectors:
                 self._load_vectors(self.vectors, row, column, work_tile.batch)
             if self.matrices:

@@ -15,6 +15,7 @@ from ...columns import N, larger, select
 from ...kernel_launch import LaunchShape
 from ...problem import Problem
 from ..grouped.grouped_tile_scheduler import launch_clusters
+from ..stream_k.partial_exchange import shares_tiles
 from ..tma_config import TmaConfig
 from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry
 from .row_pitch import pitch_divisor
@@ -36,6 +37,8 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
         full = config.unsplit_tiles(problem, device)
         tiles = full + (tiles - full) * config.split
     clusters, ctas = min(tiles, config.resident_clusters(device)), config.ctas
+    if shares_tiles(problem, config, device):
+        clusters = config.resident_clusters(device)
     shares = tiles == clusters and shares_rows(problem, config)
     if problem.groups is not None:
         clusters, shares = launch_clusters(problem, config, device), False
@@ -51,7 +54,8 @@ def shares_rows(problem: Problem, config: TmaGeometry[N]) -> Any:
     """Whether CTAs without clusters share rows of both A and B of a plain product."""
     plain = problem.weights is None and problem.scaling is None and not problem.sparse
     down, across = config.tile_grid(problem)
-    alone = (config.ctas == 1) & (config.split == 1) & select(config.dynamic, False, True)
+    alone = (config.ctas == 1) & (config.split == 1)
+    alone &= select(config.dynamic | config.stream_k, False, True)
     return select(alone & (down > 1) & (across > 1), plain, False)
 
 
