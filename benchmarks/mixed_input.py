@@ -2,11 +2,13 @@
 
     python benchmarks/mixed_input.py
     python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s8:128 --type f16
+    python benchmarks/mixed_input.py --m 16,256 --weights u4:128 --sparse
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
 
 A line of the table has median times in µs of CUDA-graph replays, interleaved, with operands that
 rotate past the L2: packed weights N×K (f16 scales for groups), our product and torch's of f16 or
-bf16 weights, torch's ``_weight_int4pack_mm`` for 4 bits, and a copy of half the bytes of the
+bf16 weights, torch's ``_weight_int4pack_mm`` for 4 bits, with ``--sparse`` the same product with
+packed weights that are dense, and a copy of half the bytes of the
 weights, which reads and writes as many bytes as the product must read. A peer that fails is left
 out. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
@@ -17,13 +19,16 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, calls
 
 import tilewright
+from tilewright.mma.metadata_blocks import pack_metadata
 from tilewright.quantization.weight_format import (
     UNIT_ROWS,
     PreparedWeights,
@@ -32,22 +37,28 @@ from tilewright.quantization.weight_format import (
 )
 
 Work = Callable[[int], object]
+ORDERED = np.array([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110], np.uint8)  # metadata
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def random_weights(form: WeightFormat, n: int, k: int) -> PreparedWeights:
     """Weights of random elements, with scales of 1/64 and zero points of 8."""
-    blocks, along = n // UNIT_ROWS, units_along(k)
+    blocks, along = n // UNIT_ROWS, units_along(k, form.unit_k)
     units = torch.randint(
         0, 256, (blocks, along, form.unit_bytes), dtype=torch.uint8, device="cuda"
     )
     scales = units[:, :, form.scale_offset : form.zero_offset]
     wide = torch.full((scales.shape[2] // 2,), 1 / 64, dtype=TYPES[form.scale], device="cuda")
     scales.copy_(wide.view(torch.uint8).expand(scales.shape))
-    zeros = units[:, :, form.zero_offset :]
+    zeros = units[:, :, form.zero_offset : form.metadata_offset]
     if zeros.shape[2]:
         eight = torch.full((zeros.shape[2] // 2,), 8, dtype=TYPES[form.operand], device="cuda")
         zeros.copy_(eight.view(torch.uint8).expand(zeros.shape))
+    if form.sparse:
+        chunks = np.random.default_rng(0).choice(ORDERED, (UNIT_ROWS, form.unit_k // 4))
+        words = torch.from_numpy(pack_metadata(form.operand, chunks).view(np.uint8)).cuda()
+        metadata = units[:, :, form.metadata_offset :]
+        metadata.copy_(words.reshape(-1).expand(metadata.shape))
     return PreparedWeights(units.reshape(blocks, -1), form, (k, n))
 
 
@@ -138,6 +149,9 @@ def report(form: WeightFormat, m: int, n: int, k: int, configs: list[str], *, pe
     works |= {} if configs else {"packed": case.work(None)}
     if peers:
         works |= {"unpacked": case.unpacked, "torch": case.by_torch, "copy": case.copy}
+        if form.sparse:
+            dense = MixedCase(replace(form, sparse=False, group=2 * form.group), m, n, k)
+            works["dense packed"] = dense.work(None)
         if form.type == "u4" and form.operand == "bf16":
             works["int4pack_mm"] = torch_int4(case, n, k)
     print(f"{m}×{n}×{k} {form} {form.operand}")
@@ -154,6 +168,7 @@ def main() -> None:
     parser.add_argument("--zeros", default="none", help="none, integer, f16")
     parser.add_argument("--type", default="bf16", help="of A: f16 or bf16")
     parser.add_argument("--static", action="store_true", help="weights wait for no kernel")
+    parser.add_argument("--sparse", action="store_true", help="weights are 2:4 sparse")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
     given = parser.parse_args()
@@ -161,7 +176,9 @@ def main() -> None:
     n, k = map(int, given.nk.split("x"))
     for weights in given.weights.split(","):
         type_, group = weights.split(":")
-        form = WeightFormat(type_, given.type, int(group), "f16", given.zeros, 0, given.static)
+        each = int(group) // (1 + given.sparse)  # of stored elements
+        more = 0, given.static, given.sparse
+        form = WeightFormat(type_, given.type, each, "f16", given.zeros, *more)
         for m in map(int, given.m.split(",")):
             report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
             torch.cuda.empty_cache()

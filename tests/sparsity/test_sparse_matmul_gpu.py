@@ -13,15 +13,19 @@ from sparse_cases import (
     CASES,
     MULTISTAGE,
     NUMPY,
+    PACKED,
     SCALED,
     WIDE,
+    WIDE_PACKED,
     SparseProduct,
     every_pattern,
     on_gpu,
+    packed_operands,
     same_bits,
 )
 from tilewright import Scaled, Sparse24, compress_24, linear, matmul, quantize
 from tilewright.errors import MetadataError, ProblemError
+from tilewright.quantization import SparsePacked
 from tilewright.run.call import matmul as matmul_stages
 
 pytestmark = pytest.mark.gpu
@@ -45,6 +49,18 @@ def test_multistage_has_the_bits_of_the_virtual_machine(case: SparseProduct, sid
         w, x = w.T, x.swapaxes(-1, -2)
     own = Sparse24(on_gpu(w.values), on_gpu(w.metadata), w.type, w.transposed)
     assert same_bits(case.matmul(own, on_gpu(x)), case.matmul(w, x, device="vm"))
+
+
+@pytest.mark.parametrize(("form", "type_", "size", "config"), [*PACKED, *WIDE_PACKED])
+def test_sparse_weights_in_registers(form: Any, type_: str, size: Any, config: str) -> None:
+    """Packed to 4 to 8 bits: the virtual machine's bits, on the fast path from the second call."""
+    w, x = packed_operands(form, type_, size)
+    expected = matmul(x, w.T, config=config, device="vm")
+    arrays = {name: getattr(w, name) for name in w.array_names}
+    arrays = {name: on_gpu(a) if hasattr(a, "shape") else a for name, a in arrays.items()}
+    own = SparsePacked(**arrays, type=w.type, group=w.group)
+    for _ in range(3):
+        assert same_bits(matmul(on_gpu(x), own.T, config=config), expected)
 
 
 @pytest.mark.parametrize(("config", "type_", "blocks"), SCALED)

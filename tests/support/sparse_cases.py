@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from tilewright import Sparse24, matmul
+from tilewright import Sparse24, compress_24, matmul, quantize_weight
 from tilewright.mma.metadata_blocks import chunk_size, pack_metadata, positions_table
 
 Array = np.ndarray[Any, Any]
@@ -156,6 +156,34 @@ MULTISTAGE = [
     SparseProduct("e4m3", (100, 72, 656), "32x64x128:1x2:3"),
     SparseProduct("e5m2", (70, 40, 512), "64x64x128:1x2:2", x_type="e4m3", options=FAST),
 ]
+
+# Sparse weights of 4 to 8 bits: (type, group, zero points), A's type, (M, N, K), configuration
+PACKED = [
+    (("u4", 128, "integer"), "f16", (5, 200, 640), "tma:64x16x256:1:2~"),
+    (("s4", 64, None), "bf16", (5, 128, 768), "tma:64x8x512:1:2~"),
+    (("u4", 64, "float"), "f16", (40, 130, 512), "tma:128x40x256:2:3~"),
+    (("u4", 128, None), "bf16", (16, 128, 2048), "tma:64x16x256:1:3*2~"),
+    (("u4", 128, "integer"), "bf16", (16, 70, 1152), "tma:64x16x256:3:6~"),
+    (("s8", None, None), "bf16", (70, 256, 196), "tma:256x96x256:2:2~"),
+    (("u8", 128, "integer"), "bf16", (130, 192, 384), "tma:64x64x256:2p:3~"),
+    (("e4m3", 32, None), "f16", (24, 130, 256), "tma:64x32x256:1:3/2x1~"),
+    (("mxfp4", None, None), "bf16", (16, 128, 384), "tma:128x16x256:2:3/1x2~"),
+]
+# Those whose wgmmas take longer than the conversion.
+WIDE_PACKED = [
+    (("u4", 128, "integer"), "f16", (300, 200, 2048), "tma:128x64x256:2:3~"),
+    (("u4", 128, None), "bf16", (300, 200, 2048), "tma:128x96x256:2:2/2x1~"),
+    (("s8", 64, None), "f16", (300, 500, 2048), "tma:256x64x256:2:2~"),
+    (("u4", 32, "float"), "bf16", (100, 500, 2048), "tma:64x64x512:1:2~"),
+]
+
+
+def packed_operands(form: Any, type_: str, size: tuple[int, int, int]) -> tuple[Any, Array]:
+    """Sparse packed weights N×K, pruned by magnitude, and X (M, K)."""
+    rng, (m, n, k) = np.random.default_rng(sum(size)), size
+    w = rng.standard_normal((n, k)).astype(np.float32)
+    return compress_24(quantize_weight(w, *form), "magnitude"), elements(rng, type_, (m, k))
+
 
 # (configuration, type, blocks of the weights' scales and of the others')
 SCALED = [

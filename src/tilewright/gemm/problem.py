@@ -16,7 +16,7 @@ from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
 from ..mma.sparsity import sparsity_pattern
-from ..quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
+from ..quantization.weight_format import UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
 from .grouping import Grouping, has_k_groups, has_row_groups
@@ -317,7 +317,12 @@ class Problem:
         """Bits of memory for an element of B, with scales and zero points of prepared weights."""
         if self.weights is None:
             return self.input.bits
-        return self.weights.unit_bytes * 8 / (UNIT_ROWS * UNIT_K)
+        return self.weights.unit_bytes * 8 / (UNIT_ROWS * self.weights.unit_k)
+
+    @property
+    def has_sparse_wgmma(self) -> bool:
+        """Whether A of wgmma is sparse, from shared memory or as prepared weights."""
+        return bool(self.sparse) or (self.weights is not None and self.weights.sparse)
 
     @property
     def sparse_rows(self) -> int:

@@ -65,7 +65,7 @@ def roofline(problem: Problem, device: DeviceSpec) -> Roofline:
         rate = FFMA_PER_CYCLE[_capability(device)]
     else:
         rate = FLOPS_PER_CYCLE[_capability(device)] * 16 / problem.input.bits
-        rate *= 2 if problem.sparse else 1
+        rate *= 2 if problem.has_sparse_wgmma else 1
     flops = rate * device.sms * clock * 1e9
     memory, intensity = problem.bytes / (bandwidth * 1e12), problem.flops / max(1, problem.bytes)
     return Roofline(problem.flops / flops, memory, intensity)

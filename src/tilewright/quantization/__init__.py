@@ -2,6 +2,7 @@
 
 Scaled(data, scales, block)     8-bit elements with scales: per tensor, row, column, block
 Packed(data, scales, type, …)   weights of 4 to 8 bits with scales per group along K
+SparsePacked(…)                  the same of 2:4 sparse weights, made by compress_24(packed)
 quantize(x, "e4m3", "row")      an array → Scaled
 quantize_weight(w, "u4", …)     an array → Packed
 """
@@ -25,5 +26,6 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .quantizers import quantize_weight as quantize_weight
     from .quantizers import smoothing_factors as smoothing_factors
     from .scaled import Scaled as Scaled
+    from .sparse_packed import SparsePacked as SparsePacked
 
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)

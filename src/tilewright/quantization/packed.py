@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from .weight_format import FLOAT_ZEROS, PreparedWeights
 from .weight_types import WeightType, weight_type
 
 SCALE_TYPES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
-_ARRAYS = ("data", "scales", "zeros", "order", "global_scale")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +47,8 @@ class Packed(MatrixOperators):
     other types, DeviceError for arrays on different devices. Values of arrays on a GPU are not
     read, and so not checked.
     """
+
+    array_names: ClassVar[tuple[str, ...]] = ("data", "scales", "zeros", "order", "global_scale")
 
     data: Any
     scales: Any
@@ -75,11 +76,11 @@ class Packed(MatrixOperators):
         object.__setattr__(self, "group", _checked_group(self.group, depth))
         self._check_devices(data.device)
         expected = (*lead, depth // self._group)
-        _check_array("scales", self.scales, SCALE_TYPES, expected)
+        check_array("scales", self.scales, SCALE_TYPES, expected)
         self._check_zeros(t, expected)
         self._check_order(depth)
         if self.global_scale is not None:
-            _check_array("global_scale", self.global_scale, ("f32",), None)
+            check_array("global_scale", self.global_scale, ("f32",), None)
 
     @property
     def _group(self) -> int:
@@ -93,7 +94,7 @@ class Packed(MatrixOperators):
         return (*lead, length * 8 // weight_type(self.type).bits)
 
     def _check_devices(self, device: str) -> None:
-        for name in _ARRAYS[1:]:
+        for name in self.array_names[1:]:
             value = getattr(self, name)
             if hasattr(value, "shape") and info(name, value).device != device:
                 where = info(name, value).device
@@ -111,7 +112,7 @@ class Packed(MatrixOperators):
             return
         given = info("zeros", zeros)
         integers = ("u8", "s8", "s32")
-        _check_array("zeros", zeros, (*integers, *FLOAT_ZEROS), expected)
+        check_array("zeros", zeros, (*integers, *FLOAT_ZEROS), expected)
         if given.dtype in integers and given.device == "cpu" and 0 not in given.shape:
             values = numbers("zeros", zeros)
             _check_zero_range(t, int(values.min()), int(values.max()))
@@ -119,7 +120,7 @@ class Packed(MatrixOperators):
     def _check_order(self, depth: int) -> None:
         if self.order is None:
             return
-        _check_array("order", self.order, ("s32",), (depth,))
+        check_array("order", self.order, ("s32",), (depth,))
         if info("order", self.order).device == "cpu":
             values = numbers("order", self.order)
             if not np.array_equal(np.sort(values), np.arange(depth)):
@@ -134,8 +135,10 @@ class Packed(MatrixOperators):
     @cached_property
     def T(self) -> Packed:
         """The transposed matrix (or matrices), of the same memory."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        made = Packed(**arrays, type=self.type, group=self.group, transposed=not self.transposed)
+        arrays = {name: getattr(self, name) for name in self.array_names}
+        made = type(self)(
+            **arrays, type=self.type, group=self.group, transposed=not self.transposed
+        )
         made.__dict__.update(prepared=self.prepared, T=self)
         return made
 
@@ -214,7 +217,7 @@ class Packed(MatrixOperators):
         arrays, their formats, and the properties. Raises DeviceError for arrays on a GPU.
         """
         arrays: dict[str, Any] = {}
-        for name in _ARRAYS:
+        for name in self.array_names:
             value = getattr(self, name)
             if hasattr(value, "shape"):
                 arrays[name] = codes(name, value)
@@ -230,10 +233,10 @@ class Packed(MatrixOperators):
         of the array ``like``. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "type", "group", "transposed"))
-        given = required(arrays, tuple(f"{name}_type" for name in _ARRAYS if name in given))
+        given = required(arrays, tuple(f"{name}_type" for name in cls.array_names if name in given))
         fields = {
             name: typed(given[name], str(given[f"{name}_type"]), like)
-            for name in _ARRAYS
+            for name in cls.array_names
             if name in given
         }
         if "zero" in given:
@@ -265,7 +268,7 @@ def _checked_group(group: Any, depth: int) -> int:
     return int(group)
 
 
-def _check_array(
+def check_array(
     name: str, array: Any, types: tuple[str, ...], shape: tuple[int, ...] | None
 ) -> None:
     """Raise an error if the array's type or shape is wrong; without a shape: one element."""

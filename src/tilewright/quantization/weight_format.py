@@ -2,7 +2,8 @@
 
 Weights N×K are cut into units of 64 rows by 128 of K, the rows of a wgmma and the depth of a
 k-tile. A unit is contiguous, so one bulk copy brings it to shared memory: first the elements, then
-the scales and the zero points of its groups (``weight_units``).
+the scales and the zero points of its groups (``weight_units``). A unit of 2:4 sparse weights has
+128 stored elements of a row, of 256 of K, and ends with their metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class WeightFormat:
     elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16; ``zeros``: none,
     integer (stored in ``operand``'s type), or the type of floats; ``zero``: an integer zero point
     of all elements; ``static``: the caller's promise that no kernel writes the weights, so that
-    a product loads them while prior kernels still run (programmatic dependent launch).
+    a product loads them while prior kernels still run (programmatic dependent launch);
+    ``sparse``: only two of each four elements are stored, and ``group`` counts those.
     """
 
     type: str
@@ -36,11 +38,17 @@ class WeightFormat:
     zeros: str = "none"
     zero: int = 0
     static: bool = False
+    sparse: bool = False
 
     @property
     def bits(self) -> int:
         """Of an element."""
         return weight_type(self.type).bits
+
+    @property
+    def unit_k(self) -> int:
+        """Elements along K that a unit has, or of which it has half."""
+        return UNIT_K * (1 + self.sparse)
 
     @property
     def groups(self) -> int:
@@ -73,17 +81,23 @@ class WeightFormat:
         return self.scale_offset + self._numbers_bytes(self.scale)
 
     @property
-    def unit_bytes(self) -> int:
-        """Bytes of a unit, a multiple of 16."""
+    def metadata_offset(self) -> int:
+        """Bytes before the metadata of sparse weights."""
         zeros = 0 if self.zeros == "none" else self._numbers_bytes(self.zero_type)
         return self.zero_offset + zeros
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of a unit, a multiple of 16."""
+        return self.metadata_offset + self.sparse * (UNIT_ROWS * self.unit_k // 8)
 
     def _numbers_bytes(self, type_: str) -> int:
         return self.groups * UNIT_ROWS * dtype(type_).bits // 8
 
     def __str__(self) -> str:
         zeros = "" if self.zeros == "none" else f", {self.zeros} zeros"
-        return f"{self.type} weights, {self.scale} scales per {self.group}{zeros}"
+        kind, group = ("2:4 sparse ", 2 * self.group) if self.sparse else ("", self.group)
+        return f"{kind}{self.type} weights, {self.scale} scales per {group}{zeros}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +118,6 @@ class PreparedWeights:
         return f"PreparedWeights({shape}, {self.format}, for {self.format.operand})"
 
 
-def units_along(depth: int) -> int:
+def units_along(depth: int, unit_k: int = UNIT_K) -> int:
     """Units along K: whole pairs of them."""
-    return max(1, -(-depth // (UNIT_K * UNITS_MULTIPLE))) * UNITS_MULTIPLE
+    return max(1, -(-depth // (unit_k * UNITS_MULTIPLE))) * UNITS_MULTIPLE

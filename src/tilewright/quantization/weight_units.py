@@ -11,19 +11,24 @@ thread.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
 
 from ..dtypes import dtype
 from ..errors import DtypeError, ProblemError
+from ..mma.metadata_blocks import BLOCK_WORDS, FILLER, block_k
 from ..number_conversion import decode, encode
 from .array_access import Array, codes, info, numbers
 from .conversions import fastest
 from .packed import Packed
+from .sparse_packed import METADATA_FORMAT, SparsePacked
 from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, units_along
 
-STEP_K = 16  # of a wgmma
+STEP_K = 16  # of a wgmma; of sparse weights the stored elements
+BLOCK_K = block_k(METADATA_FORMAT)
+FILLER_WORD = np.uint32(FILLER * 0x11111111)  # metadata beyond K
 MIN_GROUP = STEP_K
 OPERAND_TYPES = ("f16", "bf16")
 # 6-bit elements are stored as 8-bit ones, which hold them exactly.
@@ -72,8 +77,10 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
 
     Without ``order``, which is A's, and ``global_scale``. Raises what ``weight_format`` raises.
     """
-    form = weight_format(packed, operand)
     stored = packed.T if packed.transposed else packed
+    if isinstance(stored, SparsePacked):
+        return _prepare_sparse(stored, operand)
+    form = weight_format(stored, operand)
     *stack, rows, depth = stored.shape
     if stack:
         matrices = (_matrix(stored, i) for i in range(stack[0]))
@@ -93,6 +100,22 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
             part = _row_pairs(form, _per_unit_group(form, stored, name, type_), blocks)
             units[:, :, begin : begin + part.shape[-1]] = part
     return PreparedWeights(units.reshape(blocks, -1), form, (depth, rows))
+
+
+def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
+    """The stored elements as other weights are prepared, and behind each unit its metadata."""
+    dense = prepare_weights(weights.stored, operand)
+    form = replace(dense.format, sparse=True)
+    *stack, rows, depth = weights.shape
+    along = units_along(depth, form.unit_k)
+    shape = (*stack, -(-rows // UNIT_ROWS), along)
+    words = codes("metadata", weights.metadata).view(np.uint32)
+    units = np.empty((*shape, form.unit_bytes), np.uint8)
+    units[..., : form.metadata_offset] = dense.units.reshape(*shape, form.metadata_offset)
+    blocks = np.full((*shape, form.unit_k // BLOCK_K, BLOCK_WORDS), FILLER_WORD)
+    blocks.reshape(*shape[:-1], -1, BLOCK_WORDS)[..., : words.shape[-2], :] = words
+    units[..., form.metadata_offset :] = blocks.reshape(*shape, -1).view(np.uint8)
+    return PreparedWeights(units.reshape(*shape[:-1], -1), form, (*stack, depth, rows))
 
 
 def _matrix(stack: Packed, index: int) -> Packed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -19,13 +19,18 @@ from ..quantization.array_access import (
     numbers,
     sizes,
 )
+from ..quantization.packed import Packed
 from ..quantization.scaled import Scaled
+from ..quantization.sparse_packed import CHUNK, METADATA_FORMAT, SparsePacked
+from ..quantization.weight_types import pack_elements, weight_type
 from . import compression_kernel
 from .sparse24 import METADATA_TYPE, Sparse24, chunk_place, sparse_type
 
 
 @overload
 def compress_24(w: Scaled, prune: Any = None, *, device: Any = None) -> Scaled: ...
+@overload
+def compress_24(w: Packed, prune: Any = None, *, device: Any = None) -> SparsePacked: ...
 @overload
 def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24: ...
 
@@ -44,7 +49,8 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     16 bytes, and a mask that is there; an array on the CPU by NumPy, or by the kernel on ``device``
     (``"vm"``, ``"cuda"``), with the same bits.
 
-    The data of a ``Scaled`` matrix are compressed, which keeps its scales.
+    The data of a ``Scaled`` matrix are compressed, which keeps its scales; and so are the elements
+    of ``Packed`` weights on the CPU, whose magnitudes are those of the dequantized elements.
 
     >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
 
@@ -53,6 +59,8 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     """
     if isinstance(w, Scaled):
         return _compress_scaled(w, prune, device)
+    if isinstance(w, Packed):
+        return _compress_packed(w, prune, device)
     given = info("w", w)
     type_ = sparse_type("w", given.dtype)
     size = chunk_size(type_)
@@ -65,20 +73,44 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     if device is not None or given.device != "cpu":
         return _by_kernel(w, given, type_, prune, device)
     dense = codes("w", w)
-    chunks = dense.reshape(*dense.shape[:-1], dense.shape[-1] // size, size)
-    bits = (_kept(type_, chunks, prune) << np.arange(size, dtype=np.uint8)).sum(-1, dtype=np.uint8)
+    chunks = _chunks(dense, size)
+    chosen = _choose(type_, magnitudes(type_, chunks), prune)
+    values = np.take_along_axis(chunks, chosen.positions, -1)
+    if prune is not None:
+        values = np.where(chosen.kept, values, 0)
+    stored = values.reshape(*dense.shape[:-1], dense.shape[-1] // 2).astype(dense.dtype)
+    arrays = new_array(w, stored, given.dtype), new_array(w, chosen.words, METADATA_TYPE)
+    kept = 1.0 if prune is None else share_of_magnitude(arrays[0], w)
+    return Sparse24(*arrays, type_, kept=kept)
+
+
+class _Chosen(NamedTuple):
+    """What each chunk stores: (…, M, chunks, stored) positions, and whether these elements are kept
+    (a chunk with fewer stores zeros besides); the words of metadata.
+    """
+
+    positions: Array
+    kept: Array
+    words: Array
+
+
+def _chunks(dense: Array, size: int) -> Array:
+    return dense.reshape(*dense.shape[:-1], dense.shape[-1] // size, size)
+
+
+def _choose(type_: str, magnitude: Array, prune: Any) -> _Chosen:
+    """What to store of chunks (…, M, chunks, size) with these magnitudes. Raises MetadataError for
+    the first one with too many elements, and ProblemError for what ``prune`` must not be.
+    """
+    size = magnitude.shape[-1]
+    every = _kept(magnitude, prune)
+    bits = (every << np.arange(size, dtype=np.uint8)).sum(-1, dtype=np.uint8)
     metadata, fits = chunk_table(type_)
     if not fits[bits].all():
         _raise_excess(bits, np.argwhere(~fits[bits])[0], size, prune)
     positions = positions_table(type_)[0][metadata[bits]]
-    values = np.take_along_axis(chunks, positions, -1)
-    if prune is not None:
-        values = np.where(np.take_along_axis(_bit_matrix(bits, size), positions, -1), values, 0)
-    stored = values.reshape(*dense.shape[:-1], dense.shape[-1] // 2).astype(dense.dtype)
-    words = pack_metadata(type_, metadata[bits])
-    arrays = new_array(w, stored, given.dtype), new_array(w, words.view(np.uint32), METADATA_TYPE)
-    kept = 1.0 if prune is None else share_of_magnitude(arrays[0], w)
-    return Sparse24(*arrays, type_, kept=kept)
+    words = pack_metadata(type_, metadata[bits]).view(np.uint32)
+    return _Chosen(positions, np.take_along_axis(every, positions, -1), words)
 
 
 def share_of_magnitude(values: Any, w: Any) -> float:
@@ -97,6 +129,28 @@ def _compress_scaled(w: Scaled, prune: Any, device: Any) -> Scaled:
             f"the scales of w must be those of whole chunks of {size} columns, got {w}"
         )
     return Scaled(compress_24(w.data, prune, device=device), w.scales, w.block)
+
+
+def _compress_packed(w: Packed, prune: Any, device: Any) -> SparsePacked:
+    """Two elements of each chunk. Zeros that are stored besides must be representable."""
+    if isinstance(w, SparsePacked):
+        raise ProblemError(f"w must be dense, got {w}")
+    if w.transposed or w.order is not None or w.shape[-1] % CHUNK:
+        what = f"weights N×K without order, with K a multiple of {CHUNK}"
+        raise ProblemError(f"packed w must be {what}, got {w}")
+    if device is not None:
+        raise ProblemError(f"device must be None for packed w, got {device!r:.60}")
+    sizes_ = _chunks(np.abs(numbers("w", w.dequantize())), CHUNK)
+    chosen = _choose(METADATA_FORMAT, magnitudes("tf32", sizes_.view(np.uint32)), prune)
+    if prune is not None and not chosen.kept.all():
+        raise ProblemError(f"the mask must keep {CHUNK // 2} of each {CHUNK} packed elements")
+    elements = w.element_codes()
+    stored = np.take_along_axis(_chunks(elements, CHUNK), chosen.positions, -1)
+    packed = pack_elements(weight_type(w.type), stored.reshape(*elements.shape[:-1], -1))
+    data, words = new_array(w.data, packed, "u8"), new_array(w.data, chosen.words, METADATA_TYPE)
+    return SparsePacked(
+        data, w.scales, w.type, w.group, w.zeros, global_scale=w.global_scale, metadata=words
+    )
 
 
 def _by_kernel(w: Any, given: ArrayInfo, type_: str, prune: Any, device: Any) -> Sparse24:
@@ -128,14 +182,14 @@ def _prune_error(prune: Any) -> ProblemError:
     return ProblemError(f"prune must be None, 'magnitude' or a mask, got {prune!r:.60}")
 
 
-def _kept(type_: str, chunks: Array, prune: Any) -> Array:
-    """Which elements of the chunks are kept: (…, chunks, chunk size) of Booleans."""
+def _kept(chunks: Array, prune: Any) -> Array:
+    """Which elements are kept of chunks of magnitudes: (…, chunks, chunk size) of Booleans."""
     if prune is None:
-        return np.asarray(magnitudes(type_, chunks) != 0)
+        return np.asarray(chunks != 0)
     if isinstance(prune, str):
         if prune != "magnitude":
             raise _prune_error(prune)
-        return _largest(magnitudes(type_, chunks))
+        return _largest(chunks)
     mask = np.asarray(prune)
     shape = (*chunks.shape[:-2], chunks.shape[-2] * chunks.shape[-1])
     if mask.dtype != np.bool_ or mask.shape != shape:
@@ -155,10 +209,6 @@ def _largest(sizes: Array) -> Array:
         larger[..., first] += wins
         larger[..., second] += ~wins
     return np.asarray(larger < count // 2)
-
-
-def _bit_matrix(bits: Array, size: int) -> Array:
-    return np.asarray(bits[..., None] >> np.arange(size, dtype=np.uint8) & 1 != 0)
 
 
 def magnitudes(type_: str, elements: Array) -> Array:

@@ -116,7 +116,7 @@ def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
             _check_absent("packed and sparse weights", **{name: True})
     if options.get("out_dtype") is not None:
         options["out_dtype"] = _options(options["out_dtype"])["out_dtype"]
-    if isinstance(w, Packed) and not w.transposed:
+    if type(w) is Packed and not w.transposed:
         zero = w.zeros if isinstance(w.zeros, int) else None
         zeros = w.zeros if zero is None else None
         options |= {"type": w.type, "group": w.group, "zero": zero}

@@ -170,7 +170,8 @@ def kernel_arguments(
             values["map_b2"] = b.map(matrix).encode()
             continue
         if isinstance(inputs.get(name), UnitsOperand):
-            values["units_along"] = units_along(problem.k)
+            assert problem.weights is not None
+            values["units_along"] = units_along(problem.k, problem.weights.unit_k)
             continue
         if name in inputs:
             values |= _input_maps(name, inputs[name], matrix)

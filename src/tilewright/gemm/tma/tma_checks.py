@@ -15,7 +15,7 @@ from ...errors import ConfigError, TargetError
 from ...mma.instruction_table import INTEGER_N
 from ...mma.metadata_blocks import BLOCKS_TOGETHER, block_k
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
-from ...quantization.weight_format import UNIT_K, UNITS_MULTIPLE
+from ...quantization.weight_format import UNITS_MULTIPLE
 from ...target import DeviceSpec
 from ..columns import Column, larger, select
 from ..problem import PROMOTION_K, Problem
@@ -214,10 +214,11 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         return
     bk = config.tile[2]
     yield _Rule(config.swap != 1, lambda: ": prepared weights require a swapped product (~)")
-    most = UNIT_K * UNITS_MULTIPLE
+    unit_k = problem.weights.unit_k
+    most = unit_k * UNITS_MULTIPLE
     yield _Rule(
-        (bk % UNIT_K != 0) | (bk > most),
-        lambda: f": tile_k must be {UNIT_K} or {most} for prepared weights, got {bk}",
+        (bk % unit_k != 0) | (bk > most),
+        lambda: f": tile_k must be {unit_k} or {most} for {problem.weights}, got {bk}",
     )
     # A stage belongs to one slice: another's wait for a later phase of its barrier could end two
     # phases too early. A slice keeps its stage until its next one is full.

@@ -11,7 +11,7 @@ from typing import Any, Generic
 
 from ...dtypes import dtype
 from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
-from ...quantization.weight_format import UNIT_K, UNIT_ROWS
+from ...quantization.weight_format import UNIT_ROWS
 from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
@@ -103,7 +103,7 @@ class TmaGeometry(Generic[N]):
         """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""
         (bm, bn, bk), bits, weights = self.tile, problem.input.bits, problem.weights
         if weights is not None:
-            units = bm // UNIT_ROWS * (bk // UNIT_K)
+            units = bm // UNIT_ROWS * (bk // weights.unit_k)
             of_units: N = bn * bk * bits // 8 + units * weights.unit_bytes
             return of_units
         if problem.sparse:

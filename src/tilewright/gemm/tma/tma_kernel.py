@@ -99,7 +99,8 @@ def build(problem: Problem, config: TmaConfig) -> Traced:
 @lru_cache(maxsize=256)
 def _build(problem: Problem, config: TmaConfig) -> Traced:
     bm, bn, bk = config.tile
-    right = "" if problem.weights is None else f"_{problem.weights.type}"
+    weights = problem.weights
+    right = "" if weights is None else f"{'_sparse' * weights.sparse}_{weights.type}"
     right += "_grouped" if problem.groups else ""
     name = f"gemm_tma_{problem.a}{right}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 

@@ -18,7 +18,7 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
-from ...quantization.weight_format import UNIT_K, UNIT_ROWS, WeightFormat
+from ...quantization.weight_format import UNIT_ROWS, WeightFormat
 from ..columns import larger, select
 from ..problem import Problem
 from .grouped.row_window import window_shape, window_strides
@@ -223,7 +223,7 @@ class TmaOperand:
 
 @dataclass(frozen=True)
 class UnitsOperand(TmaOperand):
-    """B as prepared weights: units of 64 rows by 128 of K, which consumers load to registers."""
+    """B as prepared weights: units of 64 rows, which consumers load to registers."""
 
     weights: WeightFormat | None = None
 
@@ -236,7 +236,7 @@ class UnitsOperand(TmaOperand):
     def row_block_bytes(self) -> int:
         """Bytes of a k-tile of 64 rows."""
         assert self.weights is not None
-        return self.depth // UNIT_K * self.weights.unit_bytes
+        return self.depth // self.weights.unit_k * self.weights.unit_bytes
 
     @property
     def has_edge_map(self) -> bool:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...quantization.weight_format import UNIT_K
 from ...target import DeviceSpec
 from ..columns import Column
 from ..problem import PROMOTION_K, Problem
@@ -104,7 +103,7 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     tiles: list[tuple[int, ...]] = []
     indices: dict[_Warpgroups, dict[int, list[int]]] = {}
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
-    k_tile = k_tile if problem.weights is None else UNIT_K
+    k_tile = k_tile if problem.weights is None else problem.weights.unit_k
     for warpgroups in _warpgroups(problem):
         (bm, consumers, pingpong, swap), table = warpgroups, _table(problem, warpgroups)
         by_width = indices[warpgroups] = {}

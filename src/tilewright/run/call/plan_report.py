@@ -163,7 +163,7 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     schedule = "pingpong" if config.pingpong else f"cooperative, {rows} rows each"
     if config.slices > 1:
         schedule = "sliced-K, each a part of the k-blocks"
-    sparse, bits = bool(problem.sparse), problem.input.bits
+    sparse, bits = problem.has_sparse_wgmma, problem.input.bits
     instruction = f"wgmma{'.sp' * sparse} m64n{bn}k{(256 << sparse) // bits}"
     lines = [f"{count}, {schedule}, {instruction}; 1 producer warpgroup; {config.threads} threads"]
     if config.ctas > 1:

@@ -93,14 +93,14 @@ def tile_costs(
     """The terms that do not depend on sizes; ``problem`` is after relayout."""
     bits, (bm, bn, bk), ctas = problem.input.bits, configs.tile, configs.ctas
     promotion = c.promotion * bm * bn / 128 if problem.promoted else 0.0
-    sparse = 2 if problem.sparse else 1  # a wgmma of sparse A has twice the K
+    sparse = 2 if problem.has_sparse_wgmma else 1  # a wgmma of sparse A has twice the K
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
     k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
     wgmma = wgmmas * c.wgmma * bn / 2 + promotion
     port = sparse_wgmma_cycles(bn)[1] if problem.sparse else 16 + bn / 4
     shared = wgmmas * c.shared_read * port + promotion
     if problem.weights is not None:
-        shared = wgmmas * c.shared_read * bn / 4
+        shared = wgmmas * c.shared_read * bn / 4 * sparse
         wgmma = with_conversion(problem.weights, configs, wgmma)
     epilogue, cost = _epilogue_seconds(problem, configs, c), epilogue_cost(problem)
     function = tma_function_seconds(problem, configs, OTHERS.pingpong)
@@ -324,7 +324,8 @@ def _power_limit(
     """Seconds of the products and their loads at the rate that power allows in the long run. Of
     what a faster mainloop would gain, half is lost: the clock falls, and the voltage with it.
     """
-    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE * (1 + bool(problem.sparse))
+    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE
+    peak *= 1 + problem.has_sparse_wgmma
     sustained = problem.flops / (peak * c.sustained) * costs.power
     return np.minimum(sustained, np.sqrt(mainloop * sustained))
 

@@ -51,9 +51,11 @@ class WgmmaMainloop:
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
         self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
-        self.right_k = WGMMA_K * (2 if problem.sparse else 1)  # bytes along K of an instruction
+        self.right_k = WGMMA_K * (
+            2 if problem.has_sparse_wgmma else 1
+        )  # bytes along K of an instruction
         form = f"k{self.right_k // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
-        name = "wgmma.mma_async.sp" if problem.sparse else "wgmma.mma_async"
+        name = "wgmma.mma_async.sp" if problem.has_sparse_wgmma else "wgmma.mma_async"
         self.opcode = f"{name}.sync.aligned.m64n{{}}{form}"
         self._describe(consumer)
         self.release = self._release_function()

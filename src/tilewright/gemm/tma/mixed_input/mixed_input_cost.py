@@ -26,7 +26,7 @@ def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -
     """Cycles of a k-block; ``wgmma``: those of the tensor cores."""
     bn, bk = configs.tile[1:]
     blocks = configs.warpgroup_rows // WGMMA_ROWS
-    units = blocks * (bk // UNIT_K)
+    units = blocks * (bk // weights.unit_k)
     recipe = fastest(weights.type, weights.operand)
     words = WGMMA_ROWS * UNIT_K // 128 // recipe.elements
     groups = (weights.groups - 1) * (GROUP + bn / 2)

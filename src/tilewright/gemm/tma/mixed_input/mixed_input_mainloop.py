@@ -7,6 +7,9 @@ cores accumulate the products of a group. Then, for the thread's rows r and r + 
     total = total + scale[r] · accumulator                 one FMA
     total = total + zero[r] · (sum of X over the group)    one FMA, with float zero points
 
+Sparse weights are multiplied by wgmma.sp; the sum of X then is that of the elements of X that the
+stored elements of the row are multiplied by.
+
 Integer zero points are subtracted in the conversion, exactly. A chunk of 16-deep steps is converted
 while the tensor cores multiply the chunk before.
 """
@@ -31,6 +34,7 @@ from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP
 from ..tma_operand import UnitsOperand
+from .unit_metadata import UnitMetadata
 
 WARP = 32
 CHUNK_STEPS = 4  # steps of 16 along K that are converted together
@@ -83,7 +87,7 @@ class MixedInputMainloop(WgmmaMainloop):
         assert self.problem.weights is not None and isinstance(left, UnitsOperand)
         self.weights, self.left = self.problem.weights, left
         self.transposed = (int(right.major == "MN"),)
-        bits = right.descriptor_bits(config.tile[1])
+        bits = right.descriptor_bits(config.tile[1], self.right_k)
         self.right_descriptor = descriptor_start(self.stages.right.address) | bits
         first = self.stages.left.address
         if config.epilogue_warpgroups > 1 and not config.pingpong:
@@ -101,6 +105,9 @@ class MixedInputMainloop(WgmmaMainloop):
         self.ones = k.const("b32", int(encode(self.problem.a, 1.0)) * 0x10001)
         self.empty = k.var("u32", 0)
         self.never = self.words > SHARED_END  # ptxas does not know it
+        self.unit_metadata = None
+        if self.weights.sparse:
+            self.unit_metadata = UnitMetadata(k, self.weights, first, self.steps, self.never)
 
     @staticmethod
     def _pair_bytes(type_: str) -> int:
@@ -112,7 +119,7 @@ class MixedInputMainloop(WgmmaMainloop):
         return [
             _Chunk(block, unit, step, step // group, step % group == 0, (step + steps) % group == 0)
             for block in self.blocks
-            for unit in range(self.config.tile[2] // UNIT_K)
+            for unit in range(self.config.tile[2] // self.weights.unit_k)
             for step in range(0, UNIT_K // STEP_K, steps)
         ]
 
@@ -210,6 +217,7 @@ class MixedInputMainloop(WgmmaMainloop):
             k.wgmma_commit()
             if not chunk.begins:
                 k.wgmma_wait(1)
+                self._keep_registers((i + 1) % 2)
             following = numbers
             if i + 1 < count:
                 following = self._load(i + 1, self.previous, numbers)
@@ -220,6 +228,7 @@ class MixedInputMainloop(WgmmaMainloop):
                 if following is not numbers and self.config.tile[1] >= KEPT_COLUMNS:
                     self._keep_before_wait((i + 1) % 2)
                 k.wgmma_wait(0)
+                self._keep_registers(i % 2)
                 if i + 1 == count:
                     self.release(self.previous, None)
                 self._promote(chunk.block, numbers)
@@ -236,18 +245,26 @@ class MixedInputMainloop(WgmmaMainloop):
             for i in range(0, len(self.fragments[buffer]), FRAGMENT):
                 pointer.store(self.fragments[buffer][i : i + FRAGMENT])
 
+    def _keep_registers(self, index: int) -> None:
+        """The wgmmas that read a set of metadata have completed."""
+        if self.unit_metadata:
+            self.unit_metadata.keep(index)
+
     def _issue(self, index: int, x: Any) -> None:
         """Issue the wgmmas of a chunk."""
         chunk, fragments = self.chunks[index], self.fragments[index % 2]
         right = self.stages.right.operand
         opcode = self.opcode.format(self.config.tile[1])
         for i in range(len(fragments) // FRAGMENT):
-            first_k = chunk.unit * UNIT_K + (chunk.step + i) * STEP_K
+            first_k = chunk.unit * self.weights.unit_k
+            first_k += (chunk.step + i) * (self.right_k // right.size)
             descriptor = x + (right.byte_offset(0, first_k) >> 4)
             more: dict[str, Any] = {
                 "accumulate": i > 0 or not chunk.begins,
                 "trans": self.transposed,
             }
+            if self.unit_metadata:
+                more["metadata"] = self.unit_metadata.operand(index % 2, chunk.step, i)
             a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
             self.k.wgmma(opcode, self.part, a, descriptor, **more)
             if self.sums:
@@ -279,6 +296,8 @@ class MixedInputMainloop(WgmmaMainloop):
         )
         for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
             self.k.mov(self.k.view(pair, "b32"), into=variable)
+        if self.unit_metadata:
+            self.unit_metadata.load(first, offset, chunk.step, index % 2)
         return numbers
 
     def _words(self, chunk: _Chunk, first: Any, offset: int) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....builder import Builder, Pointer
-from ....quantization.weight_format import UNIT_K, UNIT_ROWS
+from ....quantization.weight_format import UNIT_ROWS
 from ...kernel_scalars import global_pointer
 from ..stage_operands import StageCopy, StageOperand
 from ..tile_scheduler import WorkTileInfo
@@ -27,6 +27,7 @@ class UnitCopy(StageCopy):
         self.k, self.operand, self.address = k, stage.operand, stage.address
         self.share, self.multicast = share, multicast
         self.static = stage.operand.weights.static
+        self.unit_k = stage.operand.weights.unit_k
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
         self.row_blocks = (parameters.n + (UNIT_ROWS - 1)) // UNIT_ROWS
         self.weights = global_pointer(k, parameters.weights)
@@ -52,8 +53,8 @@ class UnitCopy(StageCopy):
     def issue(self, target: Any, first_k: Any, barrier: Pointer) -> None:
         """A work tile without k-blocks is out of bounds, and gets the last units."""
         k, size = self.k, self.operand.row_block_bytes
-        last = self.along - self.operand.depth // UNIT_K
-        offset = k.min(first_k // UNIT_K, last).to("u64") * self.unit_bytes
+        last = self.along - self.operand.depth // self.unit_k
+        offset = k.min(first_k // self.unit_k, last).to("u64") * self.unit_bytes
         for i, source in enumerate(self.sources):
             there = k.pointer("shared", "b8", target) + i * size
             from_ = (source + offset).aligned(16)

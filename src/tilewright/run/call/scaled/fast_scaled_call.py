@@ -45,7 +45,7 @@ def unpacked(matrices: Mapping[str, Any], in_blocks: bool, depth_axis: int = 0) 
         if isinstance(matrix, Packed | PreparedWeights):
             operand = array_view.view(data["a"]).dtype
             statements += _weight_statements(name, matrix, operand)
-            constants |= {"Packed": Packed, "PreparedWeights": PreparedWeights}
+            constants |= {f"{name}_class": type(matrix), "PreparedWeights": PreparedWeights}
             prepared = matrix.prepared[operand] if isinstance(matrix, Packed) else matrix
             data[name], constants[f"{name}_format"] = prepared.units, prepared.format
             if isinstance(matrix, Packed) and matrix.global_scale is not None:
@@ -87,7 +87,7 @@ def _weight_statements(name: str, matrix: Packed | PreparedWeights, operand: str
         scaled = "is None" if matrix.global_scale is None else "is not None"
         same = f"{name}.transposed is {matrix.transposed} and {name}.order is None"
         same += f" and {name}.global_scale {scaled}"
-        lines += [f"if not (type({name}) is Packed and {same}):", failed]
+        lines += [f"if not (type({name}) is {name}_class and {same}):", failed]
         if matrix.global_scale is not None:
             lines.append(f"{name}_scales = {name}.global_scale")
         lines.append(f"{name} = {name}.prepared.get({operand!r})")

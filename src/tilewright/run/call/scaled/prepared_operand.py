@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 else:  # its table of conversions traces kernels
     weight_units = deferred("....quantization.weight_units", __package__)
 
+_OF_UNITS = ("data", "scales", "zeros")  # what units hold, besides metadata
+
 
 class WeightOperands(NamedTuple):
     """The operands of a product with packed weights. ``factor``: the global scale, or None."""
@@ -110,12 +112,12 @@ def _on_host(weights: Packed) -> Packed:
     arrays["transposed"] = weights.transposed
     if isinstance(weights.zeros, int):
         arrays["zero"] = weights.zeros
-    for name in ("data", "scales", "zeros"):
+    for name in (*_OF_UNITS, *weights.array_names[len(Packed.array_names) :]):
         array = getattr(weights, name)
         if hasattr(array, "shape"):
             arrays[name] = _downloaded(array)
             arrays[f"{name}_type"] = array_view.view(array).dtype
-    return Packed.from_arrays(arrays)
+    return type(weights).from_arrays(arrays)
 
 
 def _downloaded(array: Any) -> Any:
@@ -125,7 +127,8 @@ def _downloaded(array: Any) -> Any:
     on = device(view.device)
     on.wait(array_view.stream_of(array))
     step = view.strides[-2]
-    whole = len(lead) == 1 or view.strides[0] == lead[1] * step
+    outer = zip(view.strides, view.strides[1:], view.shape[1:], strict=False)
+    whole = all(stride == size * inner for stride, inner, size in [*outer][:-1])
     if view.strides[-1] != 1 or not whole:
         what = "arrays of packed weights must have contiguous rows"
         raise ProblemError(f"{what}, got strides {view.strides}")
