@@ -58,8 +58,8 @@ VARIANTS: dict[str, Callable[[Operands], object]] = {
     "s32": lambda o: tilewright.matmul(o.x.data, o.w.data.T),
     "scales": lambda o: tilewright.linear(o.x, o.w, out=o.d),
     "bias": lambda o: tilewright.linear(o.x, o.w, o.bias, out=o.d),
-    "zero points": lambda o: tilewright.linear(o.x_zeros, o.w, o.bias, out=o.d),
-    "of both": lambda o: tilewright.linear(o.x_zeros, o.w_zeros, o.bias, out=o.d),
+    "zero points": lambda o: tilewright.linear(o.x_zeros, o.w, o.bias, out=o.d, static="b"),
+    "of both": lambda o: tilewright.linear(o.x_zeros, o.w_zeros, o.bias, out=o.d, static="b"),
 }
 
 

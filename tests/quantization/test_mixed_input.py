@@ -203,13 +203,24 @@ def test_slices_wait_for_their_own_stages(config: str) -> None:
 def test_static_is_checked() -> None:
     x = operand(SEED(1), 4, 64, "f16")
     for b, static, message in (
-        (x.T, "b", "b must be packed weights where static is 'b', got ndarray"),
+        (x.T, "b", "b must be Packed or Scaled where static is 'b', got ndarray"),
         (quantized(SEED(1), 64, 64, ("u4", 64, None)).T, "a", "static must be 'b' or None"),
     ):
         with pytest.raises(TilewrightError, match=message):
             tilewright.matmul(x, b, device="vm", static=static)
         with pytest.raises(TilewrightError, match=message):
             tilewright.linear(x, b.T, device="vm", static=static)
+        with pytest.raises(TilewrightError, match=message):
+            tilewright.plan(x, b, device="vm", static=static)
+    with pytest.raises(TilewrightError, match="b must be Packed or Scaled where static is 'b'"):
+        tilewright.plan(8, 64, 64, static="b")
+
+
+def test_a_plan_of_static_weights_runs() -> None:
+    packed, x = quantized(SEED(2), 64, 256, ("u4", 128, None)), operand(SEED(2), 8, 256, "f16")
+    plan = tilewright.plan(x, packed.T, device="vm", static="b")
+    assert plan.problem.weights is not None and plan.problem.weights.static
+    assert np.array_equal(plan.run(x, packed.T), tilewright.linear(x, packed, device="vm"))
 
 
 def test_what_has_no_kernel_is_an_error() -> None:

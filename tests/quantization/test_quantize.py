@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -148,10 +149,43 @@ def test_saturated_is_encode(type_: str) -> None:
         assert np.array_equal(saturated(x, type_), encode(type_, x, satfinite=True))
 
 
+@every_row("shape", [(0, 256), (4, 0), (2, 0, 256), (2, 4, 0)])
+@every_row("block scales", [(None, (1, 1)), ("row", (None, 1)), ((1, 128), (None, None))])
+def test_no_rows_or_no_columns(shape: tuple[int, ...], block: Any, scales: Any) -> None:
+    """An expert without tokens; a product without depth. A whole axis has one scale."""
+    x = np.zeros(shape, np.float32)
+    scaled = quantize(x, "e4m3", block)
+    rows, columns = shape[-2], -(-shape[-1] // 128)
+    both = zip(scales, (rows, columns), strict=True)
+    assert scaled.scales.shape[-2:] == tuple(each or natural for each, natural in both)
+    again = Scaled.from_arrays(scaled.to_arrays())
+    assert (str(again.T.T), again.dequantize().shape) == (str(scaled), shape)
+    if len(shape) == 2 or block is not None:
+        on_vm = quantize(x, "e4m3", block, device="vm")
+        assert np.array_equal(on_vm.scales, scaled.scales) and on_vm.block == scaled.block
+
+
+def test_products_without_rows_or_depth() -> None:
+    for (m, k), blocks in product(((0, 256), (4, 0)), (("row", "row"), ((1, 128), (128, 128)))):
+        x, w = np.zeros((m, k), np.float32), np.zeros((8, k), np.float32)
+        a, b = (quantize(v, "e4m3", block) for v, block in zip((x, w), blocks, strict=True))
+        assert np.array_equal(tilewright.matmul(a, b.T, out_dtype="f32", device="vm"), x @ w.T)
+
+
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, "u8"), DtypeError, "dtype must be one of e4m3, e5m2, s8, got 'u8'"),
     (lambda: quantize(X.astype(float)), DtypeError, "x must be one of f32, f16, bf16, got f64"),
-    (lambda: quantize(X[0]), ProblemError, "must be a matrix or a stack of matrices with elements"),
+    (lambda: quantize(X[0]), ProblemError, "x must be a matrix or a stack of matrices, got shape"),
+    (lambda: quantize(X, np.array(["s8"] * 2)), DtypeError, "dtype must be one of e4m3, e5m2, s8"),
+    (lambda: quantize(X, "s8", zeros=X), ProblemError, "zeros must be True or False, got"),
+    (lambda: quantize(X, scale="a"), ProblemError, "scale must be a number or an array of numbers"),
+    (
+        lambda: quantize_weight(X[:0]),
+        ProblemError,
+        "w must be a matrix or a stack of matrices with",
+    ),
+    (lambda: quantize_weight(X, "u4", 100, X), ProblemError, "zeros must be None, or"),
+    (lambda: quantize_weight(X, X), DtypeError, "the type of weights must be one of u4, s4"),
     (lambda: quantize(X, block=(0, 1)), ProblemError, "block must be"),
     (lambda: quantize(X, block="row", scale=X[0, :7]), ProblemError, "or have shape 150×1, got 7"),
     (lambda: quantize(X, scale_dtype="f16"), DtypeError, "scale_dtype must be one of f32, bf16"),

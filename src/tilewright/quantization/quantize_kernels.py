@@ -57,26 +57,33 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
     view, kind = arrays.view(x), arrays.kind_of(x)
     columns = given.shape[-1]
     rows = int(np.prod(given.shape[:-1]))
-    if columns % form.lane_elements or view.address % LOAD or not _contiguous(view):
+    aligned = not (columns % form.lane_elements or view.address % LOAD)
+    if rows and not (aligned and _contiguous(view)):
         raise ProblemError(
             f"x must be contiguous, with rows of a multiple of {LOAD} bytes, to be quantized by a "
             f"kernel, got {given}",
             hint="on the CPU, device=None quantizes any array",
         )
-    per_row = {"tensor": 1, "row": 1, "group": -(-columns // GROUP)}[granularity]
+    if not rows:
+        columns = 0  # the scale of a tensor without rows is computed all the same
+    per_row = {"tensor": 1, "row": 1, "group": -(-given.shape[-1] // GROUP)}[granularity]
     grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], per_row)
     data, scales = kind.empty(x, given.shape, form.dest), kind.empty(x, grid, form.scale)
     if granularity == "group":
         threads = rows * per_row * (GROUP // form.lane_elements)
         ctas, arguments = -(-threads // THREADS), (x, data, scales, rows, columns)
-        run(_group_kernel(form), (ctas,), (THREADS,), arguments, device=device)
+        if ctas:
+            run(_group_kernel(form), (ctas,), (THREADS,), arguments, device=device)
     elif granularity == "row":
-        run(_row_kernel(form), (rows,), (THREADS,), (x, data, scales, rows, columns), device=device)
+        arguments = x, data, scales, rows, columns
+        if rows:
+            run(_row_kernel(form), (rows,), (THREADS,), arguments, device=device)
     else:
         amax = _zero(kind, x)
         tensor = _amax_kernel(form), _tensor_kernel(form)
-        run(tensor[0], (min(rows, CTAS),), (THREADS,), (x, amax, rows, columns), device=device)
-        run(tensor[1], (rows,), (THREADS,), (x, amax, data, scales, rows, columns), device=device)
+        ctas, each = min(rows, CTAS) or 1, (data, scales, rows, columns)
+        run(tensor[0], (ctas,), (THREADS,), (x, amax, rows, columns), device=device)
+        run(tensor[1], (rows or 1,), (THREADS,), (x, amax, *each), device=device)
     finish = kind.finish or (lambda like, array: array)
     return finish(x, data), finish(x, scales)
 

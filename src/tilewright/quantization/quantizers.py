@@ -41,10 +41,11 @@ def quantize(
 
     ``dtype``: e4m3, e5m2, s8, or u8 with zero points. ``block``: None or "tensor" (one scale for a
     matrix), "row" (one for each row: per token), "column", (1, 128), (128, 128), or any (rows,
-    columns); partial blocks at the end are allowed. ``scale``: None computes each scale from the
-    largest magnitude of its block; a number or an f32 array of the scales' shape is used as it is.
-    ``scale_dtype`` of computed scales: f32, bf16, or ue8m0 (powers of two). ``zeros``: with zero
-    points, of s8 and u8 (asymmetric). ``quantization_reference`` documents each step.
+    columns); partial blocks at the end are allowed, and no rows or columns. ``scale``: None
+    computes each scale from the largest magnitude of its block; a number or an f32 array of the
+    scales' shape is used as it is. ``scale_dtype`` of computed scales: f32, bf16, or ue8m0 (powers
+    of two). ``zeros``: with zero points, of s8 and u8 (asymmetric). ``quantization_reference``
+    documents each step.
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
     ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per
@@ -55,10 +56,10 @@ def quantize(
 
     Raises ProblemError for shapes and blocks that do not fit, DtypeError for other types.
     """
+    if not isinstance(zeros, bool):
+        raise ProblemError(f"zeros must be True or False, got {zeros!r:.60}")
     given = _checked_input("x", x, ("s8", "u8") if zeros else DATA_TYPES, dtype)
-    if scale_dtype not in reference.SCALE_TYPES:
-        allowed = ", ".join(reference.SCALE_TYPES)
-        raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
+    _check_type("scale_dtype", scale_dtype, reference.SCALE_TYPES)
     size = scale_blocks.block_shape(block, given.shape)
     if zeros:
         if scale is not None or device is not None or given.device != "cpu":
@@ -104,17 +105,23 @@ def _checked_input(name: str, x: Any, types: tuple[str, ...], dtype: object) -> 
     given = info(name, x)
     if given.dtype not in INPUT_TYPES:
         raise DtypeError(f"{name} must be one of {', '.join(INPUT_TYPES)}, got {given.dtype}")
-    if len(given.shape) not in (2, 3) or 0 in given.shape:
-        what = "a matrix or a stack of matrices with elements"
+    if len(given.shape) not in (2, 3) or (name == "w" and 0 in given.shape):
+        what = "a matrix or a stack of matrices" + " with elements" * (name == "w")
         raise ProblemError(f"{name} must be {what}, got shape {given.shape}")
-    if dtype not in types:
-        raise DtypeError(f"dtype must be one of {', '.join(types)}, got {dtype!r:.60}")
+    _check_type("dtype", dtype, types)
     return given
+
+
+def _check_type(name: str, given: object, allowed: tuple[str, ...]) -> None:
+    if not isinstance(given, str) or given not in allowed:
+        raise DtypeError(f"{name} must be one of {', '.join(allowed)}, got {given!r:.60}")
 
 
 def _given_scales(scale: Any, shape: tuple[int, ...], block: scale_blocks.Block) -> F32:
     expected = scale_blocks.grid_shape(shape, block)
     values = numbers("scale", scale) if hasattr(scale, "shape") else np.asarray(scale)
+    if values.dtype.kind not in "fiub":
+        raise ProblemError(f"scale must be a number or an array of numbers, got {scale!r:.60}")
     values = np.array(values, np.float32)
     if values.size != 1 and prod(values.shape) != prod(expected):
         raise ProblemError(
@@ -177,19 +184,18 @@ def quantize_weight(
 
     Raises ProblemError for shapes and groups that do not fit, DtypeError for other types.
     """
-    if type in FORMATS:
+    if str(type) in FORMATS:
         return _block_scaled(w, type)
-    if type == "nf4":
+    if str(type) == "nf4":
         raise DtypeError("nf4 can be read (read_bitsandbytes_nf4) and not quantized to")
     t = weight_type(type)
     given = _checked_input("w", w, (t.name,), t.name)
-    if zeros not in ZEROS or (zeros and t.name[0] != "u"):
+    if str(zeros) not in map(str, ZEROS) or (zeros and t.name[0] != "u"):
         raise ProblemError(
-            f'zeros must be None, or "integer" or "float" for u4 and u8, got {zeros!r}'
+            f'zeros must be None, or "integer" or "float" for u4 and u8, got {zeros!r:.60}',
+            hint="Packed(data, scales, type, group, zeros) takes zero points that exist",
         )
-    if scale_dtype not in WEIGHT_SCALES:
-        allowed = ", ".join(WEIGHT_SCALES)
-        raise DtypeError(f"scale_dtype must be one of {allowed}, got {scale_dtype!r:.60}")
+    _check_type("scale_dtype", scale_dtype, WEIGHT_SCALES)
     groups = _grouped(np.asarray(numbers("w", w), np.float32), group)
     quantizer = {None: _symmetric, "integer": _integer_zeros, "float": _float_zeros}[zeros]
     codes, scales, zero = quantizer(groups, t, scale_dtype)

@@ -4,6 +4,8 @@ A block is (rows, columns) in elements. The scales of an R×C matrix form a matr
 ⌈C / columns⌉: the last blocks may be partial. One scale for each row is a block of 1×C, and so on:
 
     "tensor"   R×C        "row", "token"   1×C        "column"   R×1        128   1×128
+
+An axis without elements has one scale if a block is all of it, whose side then is 0, else none.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ def block_shape(block: Any, shape: tuple[int, ...]) -> Block:
     ``block``: None or "tensor", "row" or "token", "column", a number of elements along the last
     axis, or (rows, columns). Raises ProblemError for anything else.
     """
-    rows, columns = (max(size, 1) for size in shape[-2:])
+    rows, columns = shape[-2:]
     named = {"tensor": (rows, columns), "row": (1, columns), "column": (rows, 1)}
     named["token"] = named["row"]
     if block is None or isinstance(block, str):
@@ -34,17 +36,24 @@ def block_shape(block: Any, shape: tuple[int, ...]) -> Block:
     elif isinstance(block, int | np.integer) and block > 0:
         return 1, int(block)
     elif isinstance(block, tuple | list) and len(block) == 2:
-        if all(isinstance(size, int | np.integer) and size > 0 for size in block):
-            return min(int(block[0]), rows), min(int(block[1]), columns)
+        pairs = list(zip(block, shape[-2:], strict=True))
+        if all(_is_side(side, size) for side, size in pairs):
+            down, across = (min(int(side), size or int(side)) for side, size in pairs)
+            return down, across
     allowed = ", ".join(map(repr, NAMED))
     raise ProblemError(
         f"block must be {allowed}, a group size or (rows, columns), got {block!r:.60}"
     )
 
 
+def _is_side(side: Any, size: int) -> bool:
+    """Whether a block may have this side along an axis of ``size`` elements."""
+    return isinstance(side, int | np.integer) and (int(side) > 0 or int(side) == size == 0)
+
+
 def grid_shape(shape: tuple[int, ...], block: Block) -> tuple[int, ...]:
     """The shape of the scales of a matrix."""
-    rows, columns = (-(-size // b) for size, b in zip(shape[-2:], block, strict=True))
+    rows, columns = (-(-size // b) if b else 1 for size, b in zip(shape[-2:], block, strict=True))
     return (*shape[:-2], rows, columns)
 
 
@@ -56,7 +65,7 @@ def inferred_block(shape: tuple[int, ...], scales: tuple[int, ...]) -> Block:
     if len(scales) == len(shape):
         pairs = list(zip(shape[-2:], scales[-2:], strict=True))
         if all(s and not size % s for size, s in pairs):
-            rows, columns = (max(size // s, 1) for size, s in pairs)
+            rows, columns = (size // s for size, s in pairs)
             return rows, columns
     raise ProblemError(
         f"block must be given: scales of {sizes(scales)} do not divide data of {sizes(shape)}",
@@ -86,9 +95,12 @@ def expand(scales: Array, shape: tuple[int, ...], block: Block) -> Array:
 def reduce_blocks(x: Array, block: Block) -> Array:
     """The largest element of each block; ``x`` is not negative, blocks at the end may be partial.
 
-    (…, R, C) → (…, ⌈R / rows⌉, ⌈C / columns⌉).
+    (…, R, C) → (…, ⌈R / rows⌉, ⌈C / columns⌉). That of a block without elements is 0.
     """
     for axis, step in zip((-2, -1), block, strict=True):
+        if not step:
+            x = np.zeros_like(x, shape=(*x.shape[:axis], 1, *x.shape[axis:][1:]))
+            continue
         starts = np.arange(0, x.shape[axis], step)
         x = np.maximum.reduceat(x, starts, axis) if starts.size else x
     return x

@@ -36,7 +36,7 @@ class Scaled(MatrixOperators):
     "token"), "column", a group size along the last axis, or (rows, columns); None takes it from the
     scales' shape. Afterwards ``block`` is (rows, columns). ``zeros``: None, or zero points of s8
     and u8 arrays, s8, u8 or s32, as many as there are scales. The sums along K that a product with
-    zero points needs of ``b`` are kept here: write no array of a matrix that was ``b``.
+    zero points needs of ``b`` are kept here in calls with ``static="b"``.
 
     Scales may be anything: zero, negative, an infinity, NaN. The result is what the arithmetic of
     ``dequantize`` gives.

@@ -37,14 +37,29 @@ def test_products(a: tuple[str, bool], b: tuple[str, bool]) -> None:
     x, w = (quantize(v, t, "row", zeros=z) for v, (t, z) in ((X, a), (W, b)))
     expected = reference(x, w.T)
     assert np.abs(expected - X @ W.T).max() < 0.04 * np.abs(X @ W.T).max()
+    product = partial(tilewright.matmul, x, w.T, out_dtype="f32", device="vm")
+    assert np.array_equal(product(), expected)
+    assert not w.sums
     for _ in range(2):  # the second one with the kept sums of B
-        assert np.array_equal(tilewright.matmul(x, w.T, out_dtype="f32", device="vm"), expected)
+        assert np.array_equal(product(static="b"), expected)
     assert bool(w.sums) == a[1]
     bias = RNG.standard_normal(N).astype(np.float32)
     layer = partial(tilewright.linear, x, w, bias, device="vm")
     assert np.array_equal(layer(out_dtype="f32"), expected + bias)
     narrow = np.clip(np.rint(expected + bias), -128, 127)
     assert np.array_equal(layer(out_dtype="s8"), narrow)
+
+
+def test_writes_in_place_count() -> None:
+    """Sums of B are kept under the promise that B is not written, and no other call reads them."""
+    x, w = quantize(X, "u8", "row", zeros=True), quantize(W, "s8", "row")
+    product = partial(tilewright.linear, x, w, out_dtype="f32", device="vm")
+    kept = product(static="b")
+    w.data[...] = np.roll(w.data, 1, axis=0)
+    assert np.array_equal(product(), reference(x, w.T))
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(product(static="b"), reference(x, w.T))
+    assert np.array_equal(kept, reference(x, quantize(W, "s8", "row").T))
 
 
 def test_operands_may_have_the_names_of_scales_that_no_matrix_has() -> None:
@@ -80,11 +95,13 @@ def test_repeated_calls() -> None:
             a = Scaled(*parts[:2], x.block, parts[2])
             weights = Scaled(Resident.of(w.data).T, Resident.of(w.scales).T, w.block[::-1])
             options: dict[str, Any] = {"out_dtype": "f32", "config": "tma:64x48x128:1:4"}
-            for repeated in range(2):
-                seen.clear()
-                found = tilewright.matmul(a, weights, **options)
-                assert np.array_equal(found.numpy(), expected)
-                assert not seen or not repeated
+            for static in (None, "b"):
+                for repeated in range(2):
+                    seen.clear()
+                    found = tilewright.matmul(a, weights, static=static, **options)
+                    assert np.array_equal(found.numpy(), expected)
+                    looked_at = 1 if static is None else 0  # where are the ones for the sums?
+                    assert not repeated or len(seen) == looked_at
 
 
 def test_kept_as_arrays_and_wrong_ones() -> None:

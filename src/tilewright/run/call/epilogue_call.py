@@ -96,7 +96,7 @@ def slow_epilogue_call(
     call = launch_with_epilogue(a, b, passed, options, out, problem, scales)
     if isinstance(out, Mapping):
         return call, None  # arrays for several outputs have no fast path
-    return call, fast_matmul(call, arguments)
+    return call, fast_matmul(call, arguments, static)
 
 
 def launch_with_epilogue(

@@ -37,8 +37,10 @@ class LaunchedEpilogue(NamedTuple):
         return dict(self.outputs) if graph.named else self.outputs[graph.d.name]
 
 
-def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | None:
-    """The fast path of ``matmul`` for calls like this one, with its ``arguments``:
+def fast_matmul(
+    call: LaunchedEpilogue, arguments: Sequence[Any], static: Any = None
+) -> FastCall | None:
+    """The fast path of ``matmul`` for calls like this one, with its ``arguments`` and ``static``:
     ``fast_call(a, b, c, out, alpha, beta, operands)``.
     """
     a, b, c, out, alpha, beta, operands = arguments
@@ -49,7 +51,7 @@ def fast_matmul(call: LaunchedEpilogue, arguments: Sequence[Any]) -> FastCall | 
     if call.requested.b2 is not None:
         statements += ["if type(b) not in pair or len(b) != 2:", "    return None", "b, b2 = b"]
         matrices["b"], matrices["b2"] = b
-    scaled = unpacked(matrices, call.requested.request.scales is not None)
+    scaled = unpacked(matrices, call.requested.request.scales is not None, static=static)
     statements += scaled.statements
     matrices = scaled.data
     if out is not None:

@@ -49,6 +49,7 @@ from .request import (
     make_request,
 )
 from .scaled.block_scale_views import request_with_scales
+from .scaled.prepared_operand import check_static
 from .scaled.scaled_operands import (
     default_dtype,
     has_quantized,
@@ -121,11 +122,11 @@ class Plan:
         return copy(self)
 
     def _options(self, out_dtype: Any = None) -> MatmulOptions:
-        request = self.request
+        request, weights = self.request, self.problem.weights
         assert request is not None
-        return MatmulOptions(
-            out_dtype, request.precision, request.fast_accum, self.device, self.config
-        )
+        static = "b" if weights is not None and weights.static else None
+        taken = request.precision, request.fast_accum
+        return MatmulOptions(out_dtype, *taken, self.device, self.config, static)
 
     @property
     def ptx(self) -> str:
@@ -220,20 +221,11 @@ class Plan:
 
 
 def plan(
-    *what: Any,
-    dtype: Any = None,
-    layout: str | None = None,
-    c: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    batch: int | None = None,
-    precision: str = "ieee",
-    fast_accum: bool = False,
-    device: Any = None,
-    config: Any = None,
-    epilogue: Any = None,
-    **operands: Any,
-) -> Plan:
+    *what: Any, dtype: Any = None, layout: str | None = None, c: Any = None, out: Any = None,
+    out_dtype: Any = None, batch: int | None = None, precision: str = "ieee",
+    fast_accum: bool = False, device: Any = None, config: Any = None, epilogue: Any = None,
+    static: str | None = None, **operands: Any,
+) -> Plan:  # fmt: skip
     """The plan for ``plan(m, n, k)`` or for arrays or ``Scaled`` matrices, ``plan(a, b)``; nothing
     runs.
 
@@ -241,22 +233,23 @@ def plan(
     ``"tf32"`` is f32 with that precision) and ``layout`` is BLAS's name of A's and B's layouts
     (``t``: row-major, ``n``: column-major; default ``tt``). ``batch`` is the number of products,
     and ``c=True`` adds a C. With arrays, these follow from the arrays. ``epilogue`` and its
-    operands need arrays. The other arguments and the errors are those of ``matmul``.
+    operands, and ``static``, need arrays. The other arguments and the errors are those of
+    ``matmul``.
     """
+    options = MatmulOptions(out_dtype, precision, fast_accum, device, config, static)
     if epilogue is not None or operands:
-        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
         passed = epilogue_arguments(epilogue, c, ALPHA, BETA, operands)
         _check_arrays_alone(dtype, layout, batch)
         return _plan_with_epilogue(what, options, out, passed)
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
+        check_static(static, None)
         request = _request_of_sizes(
             sizes, dtype, layout, c, out, out_dtype, batch, precision, fast_accum
         )
         on = device_by_name(device)
     elif (len(sizes), len(what)) == (0, 2):
         _check_arrays_alone(dtype, layout, batch)
-        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
         a, b = what
         return _plan_of_arrays(MatmulArguments(a, b, c, out, ALPHA, BETA), options)
     else:
@@ -275,8 +268,9 @@ def _check_arrays_alone(dtype: Any, layout: Any, batch: Any) -> None:
 def _plan_of_arrays(arguments: MatmulArguments, options: MatmulOptions) -> Plan:
     """The plan of arrays, or of Scaled matrices."""
     a, b, c, out, *_ = arguments
+    check_static(options.static, b)
     if has_quantized(a, b):
-        in_blocks = with_block_scales(arguments)
+        in_blocks = with_block_scales(arguments, options.static)
         if in_blocks is None:
             return _plan_with_scales(arguments, options)
         arguments = in_blocks
@@ -326,8 +320,10 @@ def _plan_with_epilogue(
     if callable(arguments.function) and not isinstance(arguments.function, Epilogue):
         arguments = arguments._replace(function=Epilogue(arguments.function))  # traced once
     (a, b), own, scales = what, arguments, None
+    check_static(options.static, b)
     if has_quantized(a, b):
-        a, b, function, operands, scales = without_scales(a, b, own.function, own.operands)
+        found = without_scales(a, b, own.function, own.operands, options.static)
+        a, b, function, operands, scales = found
         arguments = own._replace(function=function, operands=operands)
     requested = request_with_epilogue(a, b, arguments, options, out)
     request = requested.request

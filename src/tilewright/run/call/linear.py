@@ -81,7 +81,7 @@ def linear(
         return result
     call, shape = layer.launched(activation, save, MatmulOptions(*options))
     if key is not None and key[0] is not None:
-        repeat = layer.fast_call(call, shape)
+        repeat = layer.fast_call(call, shape, static)
         if repeat is not None:
             _fast_calls.add(key, repeat)
     named = {name: value.reshape(*shape) for name, value in call.outputs.items()}
@@ -138,7 +138,9 @@ class _Layer(NamedTuple):
         arguments = EpilogueArguments(epilogue, {}, operands)
         return launch_with_epilogue(a, b, arguments, options, flat, scales=scales), shape
 
-    def fast_call(self, call: LaunchedEpilogue, shape: tuple[int, ...]) -> FastCall | None:
+    def fast_call(
+        self, call: LaunchedEpilogue, shape: tuple[int, ...], static: str | None
+    ) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
         None if a matrix is a copy, or packed with act-order or a gate.
         """
@@ -146,7 +148,7 @@ class _Layer(NamedTuple):
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
-        scaled = unpacked({"a": self.x, **weights}, requested.request.scales is not None, 1)
+        scaled = unpacked({"a": self.x, **weights}, requested.request.scales is not None, 1, static)
         flat = [(requested.a, scaled.data["a"]), (residual and residual.view, self.residual)]
         if any(v and v.address != array_view.view(array).address for v, array in flat):
             return None

@@ -34,10 +34,12 @@ def is_gathered(*matrices: Any) -> bool:
     return any(isinstance(x, Packed) and x.order is not None for x in matrices)
 
 
-def unpacked(matrices: Mapping[str, Any], in_blocks: bool, depth_axis: int = 0) -> UnpackedMatrices:
+def unpacked(
+    matrices: Mapping[str, Any], in_blocks: bool, depth_axis: int = 0, static: Any = None
+) -> UnpackedMatrices:
     """The arrays of these matrices, of which some may be Scaled, sparse or Packed. ``in_blocks``:
     the mainloop reads the scales of Scaled matrices, not an epilogue. ``depth_axis``: the axis of B
-    along K.
+    along K. ``static``: as ``matmul`` takes it.
     """
     statements, taken, dense = list[str](), list[str](), list[str]()
     data, operands, constants = dict(matrices), {}, dict[str, Any](Scaled=Scaled)
@@ -71,7 +73,8 @@ def unpacked(matrices: Mapping[str, Any], in_blocks: bool, depth_axis: int = 0) 
             constants |= {"Sparse24": type(found), side: found.transposed}
     if not in_blocks:
         given = [matrices[name] for name in MATRICES if name in matrices]
-        for name, (expression, value) in scale_operands(given, depth_axis).items():
+        operands_of_scales = scale_operands(given, depth_axis, keep=static == "b")
+        for name, (expression, value) in operands_of_scales.items():
             taken.append(f"{name} = {expression}")
             operands[name] = name, value
         constants |= {"column_sums": column_sums, "row_sums": row_sums}

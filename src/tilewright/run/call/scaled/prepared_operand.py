@@ -16,6 +16,7 @@ from ....dtypes import dtype
 from ....errors import DeviceError, ProblemError
 from ....lazy_imports import deferred
 from ....quantization.packed import Packed
+from ....quantization.scaled import Scaled
 from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...devices.device import device
@@ -50,13 +51,15 @@ def weight_operands(a: Any, b: Any, static: Any = None) -> WeightOperands:
 
 
 def check_static(static: Any, b: Any) -> None:
-    """Raise ProblemError for a ``static`` that is not ``"b"``, or a B that is not packed."""
+    """Raise ProblemError for a ``static`` that is not ``"b"``, or a B that is an array."""
     if static is None:
         return
     if static != "b":
         raise ProblemError(f"static must be 'b' or None, got {static!r:.60}")
-    if not isinstance(b, Packed | PreparedWeights):
-        raise ProblemError(f"b must be packed weights where static is 'b', got {type(b).__name__}")
+    matrices = b if isinstance(b, tuple | list) else [b]
+    if not all(isinstance(x, Packed | PreparedWeights | Scaled) for x in matrices):
+        what = "b must be Packed or Scaled where static is 'b'"
+        raise ProblemError(f"{what}, got {type(b).__name__}")
 
 
 def _operands(a: Any, b: Any) -> WeightOperands:

@@ -72,17 +72,19 @@ def without_scales(
     matrices = _matrices(a, b)
     for name, matrix in zip(MATRICES, matrices, strict=False):
         _check_matrix(name, matrix)
-    given = {name: x for name, (_, x) in scale_operands(matrices).items()}
+    given = {name: x for name, (_, x) in scale_operands(matrices, keep=static == "b").items()}
     left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
     second = right[0] if len(right) == 1 else tuple(right)
     wrapped = _with_scales(function, tuple(given), len(right))
     return ArraysWithScales(left, second, wrapped, {**operands, **given})
 
 
-def scale_operands(matrices: Sequence[Any], depth_axis: int = 0) -> dict[str, tuple[str, Any]]:
+def scale_operands(
+    matrices: Sequence[Any], depth_axis: int = 0, *, keep: bool = False
+) -> dict[str, tuple[str, Any]]:
     """The operands of the epilogue, by name: scales, zero points and the sums that these need, of
     A and of one or two B. Each is an expression of the matrices' names, and its value.
-    ``depth_axis``: of B, as ``column_sums`` takes it.
+    ``depth_axis``, ``keep``: of B, as ``column_sums`` takes them.
     """
     named, found = dict(zip(MATRICES, matrices, strict=False)), {}
     for name, x in named.items():
@@ -93,8 +95,8 @@ def scale_operands(matrices: Sequence[Any], depth_axis: int = 0) -> dict[str, tu
     if "a_zeros" in found:
         for name in list(named)[1:]:
             found[f"{name}_sums"] = (
-                f"column_sums({name}, {depth_axis})",
-                column_sums(named[name], depth_axis),
+                f"column_sums({name}, {depth_axis}, {keep})",
+                column_sums(named[name], depth_axis, keep),
             )
     if {"b_zeros", "b2_zeros"} & found.keys():
         found["a_sums"] = "row_sums(a)", row_sums(matrices[0])
@@ -136,7 +138,7 @@ def _check_matrix(name: str, matrix: Any) -> None:
 
 def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
     """Whether the scales do not vary along K, the axis ``along_k``: one scale, or one per line."""
-    whole = matrix.block[along_k] >= matrix.shape[-2:][along_k]
+    whole = grid_shape(matrix.shape, matrix.block)[-2:][along_k] == 1
     return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
 
 

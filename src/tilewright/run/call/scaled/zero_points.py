@@ -3,7 +3,8 @@
     Σ (a − za) (b − zb)  =  Σ a b  −  za Σ (b − zb)  −  zb Σ a
 
 The sums are exact in s32, and so is the difference, modulo 2³², which the epilogue computes from
-the accumulator before it multiplies by the scales. The sums of B are kept with it.
+the accumulator before it multiplies by the scales. The sums of B are kept with it where the caller
+promises that B is not written (``static="b"``), else computed in each call.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ MAX_ONES = 16
 _ones_by_place: dict[Any, Any] = {}
 
 
-def column_sums(b: Any, depth_axis: int = 0) -> Any:
-    """Σ (b − zb) along K for each column of B (1×N) in s32, an array of B's library. Those of a
-    Scaled are kept with it. ``depth_axis``: 0 of K×N, 1 of a layer's weights N×K.
+def column_sums(b: Any, depth_axis: int = 0, keep: bool = False) -> Any:
+    """Σ (b − zb) along K for each column of B (1×N) in s32, an array of B's library.
+    ``depth_axis``: 0 of K×N, 1 of a layer's weights N×K. ``keep``: with a Scaled, and take those
+    that are kept.
     """
+    right = b.T if depth_axis else b
     if not isinstance(b, Scaled):
-        return _column_sums(b.T if depth_axis else b, None)
+        return _column_sums(right, None)
     axis = depth_axis ^ b.transposed
-    if axis not in b.sums:
-        right = b.T if depth_axis else b
-        b.sums[axis] = _column_sums(right.data, right.zeros)
-    return b.sums[axis]
+    if keep and axis in b.sums:
+        return b.sums[axis]
+    sums = _column_sums(right.data, right.zeros)
+    if keep:
+        b.sums[axis] = sums
+    return sums
 
 
 def row_sums(a: Any) -> Any:
