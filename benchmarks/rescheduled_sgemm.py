@@ -11,7 +11,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import struct
-from collections.abc import Callable
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 import torch
@@ -32,8 +35,10 @@ def problem(m: int, n: int, k: int) -> Problem:
     return Problem(m, n, k, "f32", "f32", "f32", "k", "n")
 
 
-def variants(file: CubinFile, name: str, registers: int) -> dict[str, bytes]:
-    """The cubins by what was done."""
+def variants(
+    file: CubinFile, name: str, registers: int, wanted: Sequence[str] | None
+) -> dict[str, bytes]:
+    """The cubins by what was done: all, or those that are ``wanted``."""
 
     def plain() -> bytes:
         return rewrite_loop.rewrite_loop(file, name, registers).build()
@@ -47,6 +52,8 @@ def variants(file: CubinFile, name: str, registers: int) -> dict[str, bytes]:
     }
     found = {"ptxas": file.build()}
     for what, change in changes.items():
+        if wanted is not None and what not in wanted:
+            continue
         try:
             with change():
                 found[what] = plain()
@@ -60,12 +67,14 @@ def main() -> None:
     parser.add_argument("--config", default="simt:128x256x16:16x16:3")
     parser.add_argument("--registers", type=int, default=255)
     parser.add_argument("--size", type=int, nargs="+", default=[2048, 4096, 8192])
+    parser.add_argument("--variants", nargs="+", help="only these, after ptxas' kernel")
+    parser.add_argument("--sustained", action="store_true", help="power and clock of long runs")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     config, gpu = SimtConfig.parse(options.config), cuda.gpu()
     traced = simt.build(problem(4096, 4096, 4096), config)
     file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
-    cubins = variants(file, traced.name, options.registers)
+    cubins = variants(file, traced.name, options.registers, options.variants)
     kernels = {what: gpu.load(code)[traced.name] for what, code in cubins.items()}
     for size in options.size:
         a, b, d = (torch.randn(size, size, device="cuda") for _ in range(3))
@@ -90,6 +99,13 @@ def main() -> None:
                 block, torch.cuda.current_stream().cuda_stream
             )
         report(size, work)
+        if options.sustained:
+            for what in ("cuBLAS", "ptxas", "rewritten"):
+                sustained(size, f"{what}, random", work[what])
+            a.zero_()
+            b.zero_()
+            for what in ("cuBLAS", "rewritten"):
+                sustained(size, f"{what}, zeros", work[what])
 
 
 def report(size: int, work: dict[str, Callable[[], object]]) -> None:
@@ -110,6 +126,34 @@ def report(size: int, work: dict[str, Callable[[], object]]) -> None:
         f"{what} {rate[what]:.1f} ({median['cuBLAS'] / t:.3f})" for what, t in median.items()
     )
     print(f"{size}³ TFLOP/s (ratio): {shown}", flush=True)
+
+
+def sustained(size: int, what: str, run: Callable[[], object], seconds: float = 0.8) -> None:
+    """Launch for ``seconds`` and print TFLOP/s, and what nvidia-smi says of the board meanwhile."""
+    query = "--query-gpu=power.draw.instant,clocks.sm,temperature.gpu,clocks_event_reasons.active"
+    command = ["nvidia-smi", query, "--format=csv,noheader", "-i", "0"]
+    board: list[str] = []
+
+    def sample() -> None:
+        time.sleep(0.55 * seconds)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        board.append(done.stdout.strip())
+
+    thread = threading.Thread(target=sample)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    thread.start()
+    start, count = time.perf_counter(), 0
+    begin.record()
+    while time.perf_counter() - start < seconds:
+        for _ in range(max(1, 64 * 1024**3 * 8 // size**3)):
+            run()
+            count += 1
+        torch.cuda.current_stream().synchronize()
+    end.record()
+    torch.cuda.synchronize()
+    thread.join()
+    rate = 2 * size**3 * count / begin.elapsed_time(end) / 1e9
+    print(f"{size}³ {what}, sustained: {rate:.2f} TFLOP/s, {board[0]}", flush=True)
 
 
 if __name__ == "__main__":

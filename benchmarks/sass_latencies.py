@@ -5,7 +5,7 @@ least stall after which each consumer sees a result; ``chain``: cycles of an ins
 for the barrier of the one before it; ``rate``: cycles of an SM for an instruction of a warp, 16
 warps of independent ones. ``--table`` writes what ``sass/tables`` ships.
 
-    python benchmarks/sass_latencies.py [--table FILE] [--parts fixed,chain,rate,power]
+    python benchmarks/sass_latencies.py [--table FILE] [--parts fixed,chain,rate,stream,power]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sass_probes import ffma_power, fixed_latency, throughput
+from sass_probes import ffma_power, ffma_stream, fixed_latency, throughput
 from sass_probes.probe_kernel import NAME, PTX, SELF, image
 
 from tilewright import cuda
@@ -64,13 +64,13 @@ class Probe:
                 found.append(words)
         return found
 
-    def cycles(self, code: bytes, warps: int, size: int) -> float:
+    def cycles(self, code: bytes, warps: int, size: int, registers: int = 128) -> float:
         """Cycles of an instruction: the difference of two launches, over all warps' instructions;
         ``size`` are those of a turn.
         """
-        self.run(code, 32 * warps, (2,))
+        self.run(code, 32 * warps, (2,), registers)
         spans = []
-        for words in self.run(code, 32 * warps, COUNTS * 3):
+        for words in self.run(code, 32 * warps, COUNTS * 3, registers):
             clock = words[: 2 * warps].reshape(-1, 2).astype(np.int64)
             spans.append(int((clock[:, 1].max() - clock[:, 0].min()) & 0xFFFFFFFF))
         low, high = statistics.median(spans[0::2]), statistics.median(spans[1::2])
@@ -113,6 +113,16 @@ def rate(probe: Probe, start: int) -> Iterator[list[Row]]:
         yield [(kind, text, f"{cycles:.3f}")]
 
 
+def stream(probe: Probe, start: int) -> Iterator[list[Row]]:
+    """Cycles of a scheduler for a turn of an SGEMM's loop, in variants."""
+    probe.fill(0)
+    for name, variant in list(ffma_stream.STREAMS.items())[start:]:
+        code, size = ffma_stream.kernel(variant)
+        cycles = probe.cycles(code, variant.warps, 1, 252)
+        share = 128 * variant.depth * variant.warps / 4 / cycles
+        yield [("stream", f"{name}: {size} instructions, FFMA {share:.4f}", f"{cycles:.1f}")]
+
+
 def power(probe: Probe, start: int) -> Iterator[list[Row]]:
     """TFLOP/s of FFMA alone on all SMs after a second, with the board's power and clock."""
     numbers = np.random.default_rng(0).standard_normal(DATA_BYTES // 4).astype(np.float32)
@@ -146,7 +156,7 @@ def _board() -> str:
     return done.stdout.strip()
 
 
-PARTS = {f.__name__: f for f in (fixed, chain, rate, power)}
+PARTS = {f.__name__: f for f in (fixed, chain, rate, stream, power)}
 
 
 def measured(part: str) -> Iterator[Row]:
@@ -167,7 +177,9 @@ def measured(part: str) -> Iterator[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path, help="write all rows to this file")
-    parser.add_argument("--parts", default="fixed,chain,rate", help="and power: FFMA alone")
+    parser.add_argument(
+        "--parts", default="fixed,chain,rate", help="and stream: an SGEMM's loop, power: FFMA alone"
+    )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()

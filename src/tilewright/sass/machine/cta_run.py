@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..finding import SassFinding
 from ..sass_text import ALWAYS, SassText
 from .code_paths import SassCode
 from .device_memory import ByteSpace, SassFault, SassMemory
+from .hazards import dependency_barriers
 from .operations.float_operations import FLOAT_OPERATIONS
 from .operations.integer_operations import INTEGER_OPERATIONS
 from .operations.maxwell_operations import MAXWELL_OPERATIONS
@@ -35,13 +37,16 @@ _UNIFORM = {"UIADD3", "UIMAD", "ULEA", "ULOP3", "UMOV", "UPRMT", "USEL", "USGXT"
 @dataclass(frozen=True)
 class PreparedInstruction:
     """An instruction ready to run: ``action`` is None for control flow and for what does nothing;
-    ``guard`` is (file, number, negated) of a predicate guard.
+    ``guard`` is (file, number, negated) of a predicate guard; ``closes`` is the barrier of an
+    LDGDEPBAR, None for others; ``waits`` are (barrier, left) of barriers that copies signal.
     """
 
     name: str
     action: Action | None
     guard: tuple[str, int, bool] | None
     is_control: bool
+    closes: int | None = None
+    waits: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,21 @@ class SassLaunch:
 
 def prepared(code: SassCode) -> list[PreparedInstruction]:
     """All instructions of a function. Unknown ones raise SassError when they are run."""
-    return [_prepare(code.sm, x.text) for x in code.instructions]
+    copies = {
+        x.control.write
+        for i, x in enumerate(code.instructions)
+        if x.control is not None and code.name(i) == "LDGDEPBAR"
+    }
+    found = []
+    for x in code.instructions:
+        made = _prepare(code.sm, x.text)
+        if copies and x.text is not None and x.control is not None:
+            waits = [(b, 0) for b in copies if b and x.control.wait >> b - 1 & 1]
+            waits += dependency_barriers(x.text) if made.name == "DEPBAR" else []
+            closes = x.control.write if made.name == "LDGDEPBAR" else None
+            made = replace(made, closes=closes, waits=tuple(waits))
+        found.append(made)
+    return found
 
 
 def _prepare(sm: int, text: SassText | None) -> PreparedInstruction:
@@ -175,7 +194,7 @@ class CtaRun:
         if space == "local":
             return self._local(group, where, active, width, None)
         if space == "shared":
-            self._note_shared(group, where, active, width, is_write=False)
+            self._note_shared(group, where, active, width, self.tracker.read)
         return self._space(space).load(where[active], width)
 
     def store(
@@ -187,8 +206,26 @@ class CtaRun:
             self._local(group, where, active, width, words)
             return
         if space == "shared":
-            self._note_shared(group, where, active, width, is_write=True)
+            self._note_shared(group, where, active, width, self.tracker.write)
         self._space(space).store(where[active], width, words)
+
+    def copy(
+        self, group: ThreadGroup, where: Array, active: Array, width: int, words: list[Array]
+    ) -> None:
+        """Write words to shared memory as a copy that is complete where it is waited for."""
+        self._note_shared(group, where, active, width, self.tracker.copy)
+        self.shared.store(where[active], width, words)
+
+    def close_copies(self, warps: Sequence[int], barrier: int) -> None:
+        """LDGDEPBAR of warps."""
+        for warp in warps:
+            self.tracker.close_group(warp, barrier)
+
+    def wait_for_copies(self, warps: Sequence[int], waits: Sequence[tuple[int, int]]) -> None:
+        """Waits for barriers that copies signal: (barrier, groups that may be left)."""
+        for warp in warps:
+            for barrier, left in waits:
+                self.tracker.complete(warp, barrier, left, self.control.epoch)
 
     def _local(
         self, group: ThreadGroup, where: Array, active: Array, width: int,
@@ -208,11 +245,11 @@ class CtaRun:
         return []
 
     def _note_shared(
-        self, group: ThreadGroup, where: Array, active: Array, width: int, *, is_write: bool
-    ) -> None:
+        self, group: ThreadGroup, where: Array, active: Array, width: int,
+        note: Callable[[Array, Array, int], bool],
+    ) -> None:  # fmt: skip
         warps = np.broadcast_to(group.indices[:, None], active.shape)[active]
         words = np.clip(where[active] >> 2, 0, len(self.tracker.writer) - 4)
-        note = self.tracker.write if is_write else self.tracker.read
         for i in range(max(1, width // 4)):
             if note(words + i, warps, self.control.epoch):
                 self.races[self.index] = int(warps[0])
@@ -263,6 +300,10 @@ class CtaRun:
             self.index = index
             self.clock += len(warps)
             self.cost.clear()
+            if instruction.waits:
+                self.wait_for_copies(warps, instruction.waits)
+            if instruction.closes is not None:
+                self.close_copies(warps, instruction.closes)
             if instruction.is_control:
                 self._record(warps, index)
                 self.control.step(chosen, group, active, index)

@@ -11,18 +11,21 @@ from ..sass_text import ALWAYS
 from .register_effects import RZ, URZ
 
 LANES = 32
+UNSET = 0x7FC5A5A5  # a NaN, and far from any address
 Array = npt.NDArray[Any]
 
 
 class ThreadState:
     """``registers[r]``: uint32 of (warps, 32); ``predicates[p]``: bool of (warps, 32); ``uniform``
     and ``uniform_predicates``: (warps, 1). ``local`` is local memory: bytes of (warps, 32, size).
+    A register that is not written yet holds UNSET.
     RZ, URZ are 0, PT and UPT are true and are never written.
     """
 
     def __init__(self, warps: int, local_bytes: int) -> None:
         self.warps = warps
-        self.registers = np.zeros((RZ + 1, warps, LANES), np.uint32)
+        self.registers = np.full((RZ + 1, warps, LANES), UNSET, np.uint32)
+        self.registers[RZ] = 0
         self.predicates = np.zeros((ALWAYS + 1, warps, LANES), bool)
         self.predicates[ALWAYS] = True
         self.uniform = np.zeros((URZ + 1, warps, 1), np.uint32)

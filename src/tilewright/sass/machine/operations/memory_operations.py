@@ -112,7 +112,7 @@ def copy_to_shared(o: OperationOperands) -> Action:
             for i, values in enumerate(loaded):  # the low bits of the address are bytes to fill
                 words[i][lanes] = np.where(4 * i < width - ignored[lanes], values, np.uint32(0))
         kept = [w[active] for w in words]
-        group.cta.store(group, "shared", target, active, width, kept)
+        group.cta.copy(group, target, active, width, kept)
 
     return run
 

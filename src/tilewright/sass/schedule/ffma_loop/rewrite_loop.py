@@ -45,8 +45,9 @@ def rewrite_loop(cubin: CubinFile, name: str, registers: int) -> CubinFile:
     code = function_code(cubin, name)
     loop = loop_values(code)
     body = _body(loop, registers - _MARGIN)
-    inside = [_move_in(loop, body.registers, _written(code, loop)), body.instructions,
-              _move_out(loop, body.registers)]  # fmt: skip
+    kept = kept_barriers(loop.texts)
+    inside = [_move_in(loop, body.registers, _written(code, loop), kept), body.instructions,
+              _move_out(loop, body.registers, kept)]  # fmt: skip
     return _replaced(cubin, name, code, loop, inside)
 
 
@@ -90,28 +91,30 @@ def _written(code: SassCode, loop: LoopValues) -> set[int]:
 
 
 def _move_in(
-    loop: LoopValues, registers: LoopRegisters, written: set[int]
+    loop: LoopValues, registers: LoopRegisters, written: set[int], kept: frozenset[int]
 ) -> list[KernelInstruction]:
     sources = {
         registers.known[n]: r
         for r, n in loop.live_in.items()
         if n in registers.entering and r in written
     }
-    return _moves(sources, _spare(loop, registers))
+    return _moves(sources, _spare(loop, registers), kept)
 
 
-def _move_out(loop: LoopValues, registers: LoopRegisters) -> list[KernelInstruction]:
+def _move_out(
+    loop: LoopValues, registers: LoopRegisters, kept: frozenset[int]
+) -> list[KernelInstruction]:
     targets = {r: registers.known[n] for r, n in loop.live_out.items()}
-    return _moves(targets, _spare(loop, registers))
+    return _moves(targets, _spare(loop, registers), kept)
 
 
 def _spare(loop: LoopValues, registers: LoopRegisters) -> int:
     return max([*registers.known.values(), *loop.live_in, *loop.live_out]) + 1
 
 
-def _moves(sources: Mapping[int, int], spare: int) -> list[KernelInstruction]:
-    """Moves that happen at once: register → its new value's register. All barriers are waited for
-    before and all latencies after them.
+def _moves(sources: Mapping[int, int], spare: int, kept: frozenset[int]) -> list[KernelInstruction]:
+    """Moves that happen at once: register → its new value's register. All barriers but those that
+    copies signal (``kept``) are waited for before and all latencies after them.
     """
     left = {target: source for target, source in sources.items() if target != source}
     pairs = []
@@ -123,7 +126,10 @@ def _moves(sources: Mapping[int, int], spare: int) -> list[KernelInstruction]:
         target = next(iter(left))  # a cycle: its first source is kept aside
         pairs.append((spare, target))
         left = {t: spare if s == target else s for t, s in left.items()}
-    wait = KernelInstruction(parse_instruction("NOP"), replace(_LONG, wait=63))
+    wait = KernelInstruction(
+        parse_instruction("NOP"),
+        replace(_LONG, wait=sum(1 << b - 1 for b in range(1, 7) if b not in kept)),
+    )
     rest = KernelInstruction(parse_instruction("NOP"), _LONG)
     moves = [
         KernelInstruction(parse_instruction(f"MOV R{t}, R{s}"), ControlCode(stall=5))
