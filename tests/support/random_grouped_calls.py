@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 import tilewright
 from tilewright import dtypes
 
-TYPES = ("bf16", "f16", "e4m3", "s8")
+TYPES = ("bf16", "f16", "e4m3", "s8", "tf32")
+WEIGHTS = ("u4", "s8", "sparse")  # of bf16 or f16 activations; None: plain matrices
 CONFIGS = (
     None, "tma:64x64x64:1:3", "tma:64x32x64:1:3~", "tma:128x64x64:2:3", "tma:128x48x64:2:3~",
     "tma:128x64x64:2:3/2x1", "tma:128x128x64:2p:3",
@@ -20,7 +21,9 @@ UNWRITTEN = 7
 
 @dataclass(frozen=True)
 class RandomCall:
-    """The arguments of a call, and the rows of A and D of each group. ``type``: of A and B."""
+    """The arguments of a call, and the rows of A and D of each group. ``b``: the elements of
+    ``weights``, which the call gets; ``more``: other arguments.
+    """
 
     a: Any
     b: Any
@@ -29,6 +32,8 @@ class RandomCall:
     out: Any
     config: str | None
     bias: Any
+    weights: Any
+    more: dict[str, Any] = field(default_factory=dict)
 
     def run(self, device: Any) -> Any:
         """The result on a device."""
@@ -37,8 +42,9 @@ class RandomCall:
             given = {"epilogue": _with_bias, "bias": self.bias}
         out = self.out.copy()
         return tilewright.grouped_matmul(
-            self.a, self.b, **self.sizes, out=out, config=self.config, device=device, **given
-        )
+            self.a, self.weights, **self.sizes, out=out, config=self.config, device=device,
+            **given, **self.more,
+        )  # fmt: skip
 
     def check(self, d: Any) -> None:
         """Assert that each group's rows are the product within rounding, and others unwritten."""
@@ -57,11 +63,15 @@ def random_call(seed: int) -> RandomCall:
     """The call of a seed."""
     rng = np.random.default_rng(seed)
     type_, config = rng.choice(TYPES), CONFIGS[seed % len(CONFIGS)]
-    if type_ in ("e4m3", "s8") and config:  # their k-tile has 128 elements
-        config = config.replace("x64:", "x128:", 1)
     sizes = random_sizes(rng)
     unit = 16 if type_ == "s8" or rng.random() < 0.7 else 1
     n, k = (int(rng.integers(1, most)) * unit for most in (240 // unit, 400 // unit))
+    form = str(rng.choice(WEIGHTS)) if type_ in ("bf16", "f16") and rng.random() < 0.4 else ""
+    if form:
+        k, config = -(-k // 64) * 64, config if config and "~" in config else None
+    k_tile = {"e4m3": "x128:", "s8": "x128:", "u4": "x128:", "tf32": "x32:"}.get(form or type_)
+    if k_tile and config:
+        config = config.replace("x64:", k_tile, 1)
     capacity = max(sizes) + int(rng.integers(0, 9)) if rng.random() < 0.3 else 0
     before, after = (int(x) for x in rng.integers(0, 5, 2))
     index = np.int32 if rng.random() < 0.5 else np.int64
@@ -73,15 +83,29 @@ def random_call(seed: int) -> RandomCall:
     if capacity:
         rows = [(g, slice(0, s)) for g, s in enumerate(sizes)]
         given = {"counts": np.array(sizes, index)}
-    result = {"e4m3": "bf16", "s8": "s32"}.get(type_, type_)
+    result = {"e4m3": "bf16", "s8": "s32", "tf32": "f32"}.get(type_, type_)
     out = np.full((*lead, n), UNWRITTEN, dtypes.dtype(result).numpy)
     bias = None
     if type_ != "s8" and rng.random() < 0.5:
         bias = rng.standard_normal((len(sizes), 1, n)).astype(np.float32)
+    more = {"precision": "tf32"} if type_ == "tf32" else {}
+    if form:
+        weights, elements = _weights(form, b)
+        b = elements.transpose(0, 2, 1)
+        return RandomCall(a, b, given, rows, out, config, bias, weights)
     b = b.transpose(0, 2, 1)
     if rng.random() < 0.3:
         b = np.ascontiguousarray(b)
-    return RandomCall(a, b, given, rows, out, config, bias)
+    return RandomCall(a, b, given, rows, out, config, bias, b, more)
+
+
+def _weights(form: str, b: Any) -> tuple[Any, Any]:
+    """Weights of this form, as B of a call, and their elements."""
+    if form == "sparse":
+        sparse = tilewright.compress_24(b, prune="magnitude")
+        return sparse.T, sparse.decompress()
+    packed = tilewright.quantize_weight(b.astype(np.float32), form, group=64)
+    return packed.T, packed.dequantize()
 
 
 def random_sizes(rng: np.random.Generator) -> list[int]:
@@ -97,7 +121,9 @@ def random_sizes(rng: np.random.Generator) -> list[int]:
 def _random(rng: np.random.Generator, type_: str, shape: tuple[int, ...]) -> Any:
     if type_ == "s8":
         return rng.integers(-100, 100, shape).astype(np.int8)
-    return rng.standard_normal(shape).astype(dtypes.dtype(type_).numpy)
+    return rng.standard_normal(shape).astype(
+        dtypes.dtype("f32" if type_ == "tf32" else type_).numpy
+    )
 
 
 def _with_bias(acc: Any, bias: Any) -> Any:
@@ -105,8 +131,8 @@ def _with_bias(acc: Any, bias: Any) -> Any:
 
 
 def _cast(type_: str) -> Any:
-    names = {"float16": "f16", "bfloat16": "bf16", "int32": "s32"}
-    return {"f16": _to_f16, "bf16": _to_bf16, "s32": _to_s32}[names[type_]]
+    names = {"float16": "f16", "bfloat16": "bf16"}
+    return {"f16": _to_f16, "bf16": _to_bf16}.get(names.get(type_), _accumulator)
 
 
 def _to_f16(acc: Any) -> Any:
@@ -117,5 +143,5 @@ def _to_bf16(acc: Any) -> Any:
     return tilewright.cast(acc, "bf16")
 
 
-def _to_s32(acc: Any) -> Any:
+def _accumulator(acc: Any) -> Any:
     return acc

@@ -24,7 +24,7 @@ from .grouping import Grouping, has_k_groups, has_row_groups
 if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
 
-FP8 = ("e4m3", "e5m2")
+FP8, FLOAT16 = ("e4m3", "e5m2"), ("f16", "bf16")
 PROMOTION_K = BLOCK  # the K extent after which 8-bit floats' accumulators are promoted to f32
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
 SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -199,8 +199,7 @@ class Problem:
         if self.groups is None:
             return
         excluded = {
-            "C": self.with_c, "sparse matrices": self.sparse,
-            "prepared weights": self.weights is not None,
+            "C": self.with_c, "a sparse A": self.sparse == "a",
             "block scales of several rows": self.scaling is not None and self.scaling.rows > 1,
         }  # fmt: skip
         for what, given in excluded.items():
@@ -209,9 +208,10 @@ class Problem:
         if self.a in ("f32", "f64", *PACKED_TYPES):
             hint = "precision='tf32'" if self.a == "f32" else ""
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
-        if self.has_k_groups and (self.pair or self.input.bits != 16):
-            what = f"{self.a}{' with a pair of matrices B' if self.pair else ''}"
-            raise ProblemError(f"groups along K must be of f16 or bf16, no pair, got {what}")
+        if self.has_k_groups and (
+            self.pair or self.sparse or self.weights or self.a not in FLOAT16
+        ):
+            raise ProblemError(f"groups along K must be of dense f16 or bf16, no pair, got {self}")
         if self.epilogue is not None and self.epilogue.graph.reductions:
             raise ProblemError("the epilogue of a grouped product must not reduce D")
 

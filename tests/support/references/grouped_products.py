@@ -117,6 +117,23 @@ def product_along_k(
     return left, right, found
 
 
+WEIGHTS = ("s4", "s8", "sparse")
+
+
+def weights_product(form: str, device: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:
+    """A, a stack of packed or sparse weights as B has their elements, D, and the groups' ends."""
+    rng, ends = np.random.default_rng(6), (3, 3, 73, 74)
+    a = rng.standard_normal((74, 128)).astype(dtypes.dtype("bf16").numpy)
+    w = rng.standard_normal((4, 192, 128)).astype(np.float32)
+    b: Any = tilewright.quantize_weight(w, form, group=64) if form != "sparse" else None
+    elements = None if b is None else b.dequantize()
+    if b is None:
+        b = tilewright.compress_24(w.astype(a.dtype), prune="magnitude")
+        elements = b.decompress()
+    offsets = np.array(ends, np.int32)
+    return a, elements, tilewright.grouped_matmul(a, b.T, offsets=offsets, device=device), ends
+
+
 SCALE_BLOCKS = (((1, 128), (128, 128)), ((1, 128), (1, 128)), ((1, 512), (1, 512)))
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.resident import FAST_KIND, Resident, registered
+from gemm_cases.resident import FAST_KIND, Resident, registered, seen
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
     SCALE_BLOCKS,
+    WEIGHTS,
     GroupedCase,
     check,
     groups_of,
@@ -20,8 +21,10 @@ from references.grouped_products import (
     product,
     product_along_k,
     scaled_product,
+    weights_product,
 )
 from tilewright.errors import DtypeError, EpilogueError, ProblemError
+from tilewright.quantization import Packed
 
 pytestmark = pytest.mark.vm
 
@@ -74,10 +77,55 @@ def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
 
 @pytest.mark.parametrize("blocks", _most_are_slow(SCALE_BLOCKS, (0,)))
 def test_scaled_matrices(blocks: Any) -> None:
-    a, b, found, ends = scaled_product(blocks, "vm")
+    check_rows(*scaled_product(blocks, "vm"))
+
+
+@pytest.mark.parametrize("form", WEIGHTS)
+def test_weights_may_be_packed_or_sparse(form: str) -> None:
+    check_rows(*weights_product(form, "vm"))
+
+
+def check_rows(a: Any, b: Any, found: Any, ends: Any) -> None:
     for g, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)):
         expected = a[begin:end].astype(np.float64) @ b[g].T.astype(np.float64)
         np.testing.assert_allclose(found[begin:end].astype(np.float64), expected, 2**-7, 0.1)
+
+
+def test_repeated_calls_with_packed_weights_take_the_fast_path() -> None:
+    w = tilewright.quantize_weight(np.ones((2, 64, 128), np.float32), "s8", group=64)
+    with registered(FAST_KIND):
+        weights = Packed(Resident.of(w.data), Resident.of(w.scales), w.type, w.group).T
+        a, sizes = (
+            Resident.of(x) for x in (np.ones((5, 128), np.float16), np.array([3, 5], np.int32))
+        )
+        first = tilewright.grouped_matmul(a, weights, offsets=sizes)
+        seen.clear()
+        second = tilewright.grouped_matmul(a, weights, offsets=sizes)
+        assert not seen
+        assert (first.numpy() == second.numpy()).all() and abs(second.numpy()[4, 63] - 128) < 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "written"),
+    [
+        ({"offsets": [50, 20, 90, 30]}, [(0, 0, 50), (2, 50, 74)]),  # decrease, exceed, overlap
+        ({"offsets": [2, -1, 2**40, 3, 74]}, [(1, 2, 74)]),
+        ({"offsets": [-7, 3, 3, 200]}, [(1, 0, 3), (3, 3, 74)]),
+    ],
+)
+def test_impossible_sizes_in_device_memory_write_no_other_row(sizes: Any, written: Any) -> None:
+    """D is surrounded by rows that must keep their values."""
+    rng, ((name, values),) = np.random.default_rng(0), sizes.items()
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((74, 64), (4, 64, 64)))
+    with registered():
+        memory = Resident.of(np.full((90, 64), 7, np.float16))
+        left, right, numbers = (Resident.of(x) for x in (a, b, np.array(values, np.int64)))
+        d = memory.cut((74, 64), (64, 1), 8 * 64)
+        tilewright.grouped_matmul(left, right, **{name: numbers}, out=d)
+        expected = np.full((90, 64), 7, np.float32)
+        for g, begin, end in written:
+            expected[8 + begin : 8 + end] = a[begin:end].astype("f4") @ b[g].astype("f4")
+        np.testing.assert_allclose(memory.numpy().astype("f4"), expected, rtol=2e-3, atol=1e-2)
 
 
 def test_a_gate_is_a_second_stack() -> None:
@@ -104,12 +152,6 @@ def test_offsets_besides_counts_are_an_error_in_a_repeated_call_too() -> None:
 
 
 A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
-
-
-def test_packed_weights_are_an_error() -> None:
-    weights = tilewright.quantize_weight(np.ones((64, 128), np.float32), "s4", group=128)
-    with pytest.raises(ProblemError, match="b must be an array or Scaled, got packed weights"):
-        tilewright.grouped_matmul(np.ones((4, 128), np.float16), weights.T, offsets=[4])
 
 
 @pytest.mark.parametrize(

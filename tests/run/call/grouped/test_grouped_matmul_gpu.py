@@ -13,11 +13,13 @@ from references.grouped_products import (
     CASES_ALONG_K,
     SCALE_BLOCKS,
     UNWRITTEN,
+    WEIGHTS,
     GroupedCase,
     operands,
     product,
     product_along_k,
     scaled_product,
+    weights_product,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
@@ -38,6 +40,12 @@ def test_along_k_the_bits_are_a_virtual_machine_s(case: Any) -> None:
 @pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)
 def test_scaled_matrices_have_the_bits_of_a_virtual_machine(blocks: Any) -> None:
     found, expected = (scaled_product(blocks, device)[2] for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("form", WEIGHTS)
+def test_packed_and_sparse_weights_have_the_bits_of_a_virtual_machine(form: str) -> None:
+    found, expected = (weights_product(form, device)[2] for device in ("cuda", "vm"))
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 

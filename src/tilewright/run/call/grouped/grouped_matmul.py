@@ -12,7 +12,7 @@ from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from ..epilogue_request import EpilogueArguments
 from ..fast_path import CallCache, CallForm, D, FastCall
 from ..request import MatmulOptions
-from ..scaled.fast_scaled_call import unpacked
+from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
 from .row_groups import row_groups
 
@@ -41,7 +41,8 @@ def grouped_matmul(
     ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
     weights (groups, N, K) is read where it is. Types are those of ``matmul``, but f64 and f32 other
     than with precision="tf32"; ``a`` and ``b`` may be ``Scaled``, with a scale for each row of
-    ``a`` and column of ``b``, or in blocks of 128 along K, of ``a`` for each row.
+    ``a`` and column of ``b``, or in blocks of 128 along K, of ``a`` for each row. ``b`` may be a
+    stack of ``Packed`` or 2:4 sparse weights: ``packed.T``, ``sparse.T``.
 
     With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
     offsets[g + 1] (groups + 1 elements), or from offsets[g - 1], the first from 0, to offsets[g]
@@ -90,14 +91,16 @@ def grouped_matmul(
     function, given = epilogue or _accumulator, operands
     (left, right), scales = (a, b), None
     if has_quantized(a, b):
-        left, right, function, given, scales = without_scales(a, b, function, operands)
+        left, right, function, given, scales = without_scales(
+            a, b, function, operands, grouped=along == "m"
+        )
     first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
     groups = row_groups(left, first, offsets, counts, along)
     call = launch_with_epilogue(
         left, right, EpilogueArguments(function, {}, given), MatmulOptions(*options), out,
         scales=scales, groups=groups,
     )  # fmt: skip
-    if key is not None and not isinstance(out, Mapping):
+    if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
         repeat = _fast_call(call, a, b, sizes, out, operands)
         if repeat is not None:
             _fast_calls.add(key, repeat)

@@ -83,8 +83,7 @@ def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGrou
         sizes = _array_of(name, sizes)
     view, va, vb = (array_view.view(x) for x in (sizes, a, b))
     if isinstance(vb.owner, PreparedWeights):
-        hint = "dequantize() is the matrix in f32"
-        raise ProblemError("b must be an array or Scaled, got packed weights", hint=hint)
+        vb = vb._replace(shape=vb.owner.shape)
     if along == "k":
         form = _form_along_k(name, view, va, vb)
     else:

@@ -37,13 +37,14 @@ class WeightOperands(NamedTuple):
     factor: Any
 
 
-def weight_operands(a: Any, b: Any, static: Any = None) -> WeightOperands:
+def weight_operands(a: Any, b: Any, static: Any = None, *, grouped: bool = False) -> WeightOperands:
     """A, with its columns in the order of the weights, and B prepared for A's type.
 
     ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones; ``static``: as
-    ``matmul`` takes it. Raises DtypeError and ProblemError for weights that no kernel multiplies.
+    ``matmul`` takes it; ``grouped``: a stack B has a matrix for each group of rows of A. Raises
+    DtypeError and ProblemError for weights that no kernel multiplies.
     """
-    found = _operands(a, b)
+    found = _operands(a, b, grouped=grouped)
     if static is None:
         return found
     form = replace(found.b.format, static=True)
@@ -62,7 +63,7 @@ def check_static(static: Any, b: Any) -> None:
         raise ProblemError(f"{what}, got {type(b).__name__}")
 
 
-def _operands(a: Any, b: Any) -> WeightOperands:
+def _operands(a: Any, b: Any, *, grouped: bool) -> WeightOperands:
     if isinstance(b, PreparedWeights):
         return WeightOperands(a, b, None)
     given = array_view.view(a)
@@ -76,7 +77,7 @@ def _operands(a: Any, b: Any) -> WeightOperands:
     if not given.shape or given.shape[-1] != k:
         shape = "×".join(map(str, given.shape))
         raise ProblemError(f"a must have K = {k} columns, got shape {shape}")
-    if b.ndim == 3 and given.shape[:-2] != b.shape[:1]:
+    if b.ndim == 3 and not grouped and given.shape[:-2] != b.shape[:1]:
         shape = "×".join(map(str, given.shape))
         raise ProblemError(f"a must be a stack of {b.shape[0]} matrices, as b is, got {shape}")
     where = array_view.view(b.data).device

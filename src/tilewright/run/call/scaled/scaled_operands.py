@@ -56,10 +56,12 @@ class ArraysWithScales(NamedTuple):
 
 
 def without_scales(
-    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any = None
-) -> ArraysWithScales:
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any = None, *,
+    grouped: bool = False,
+) -> ArraysWithScales:  # fmt: skip
     """The data of the matrices, and their scales: block scales, or operands of the epilogue of
-    their accumulators in front of ``function``. ``static``: as ``matmul`` takes it.
+    their accumulators in front of ``function``. ``static``: as ``matmul`` takes it;
+    ``grouped``: as ``weight_operands`` does.
 
     Raises ProblemError for other scales that vary along K.
     """
@@ -68,7 +70,7 @@ def without_scales(
         return ArraysWithScales(a.data, b.data, function, {**operands}, scales)
     if isinstance(b, _WEIGHTS):
         _check_matrix("a", a)
-        return _weights_as_operands(a, b, function, operands, static)
+        return _weights_as_operands(a, b, function, operands, static, grouped=grouped)
     matrices = _matrices(a, b)
     for name, matrix in zip(MATRICES, matrices, strict=False):
         _check_matrix(name, matrix)
@@ -104,11 +106,11 @@ def scale_operands(
 
 
 def _weights_as_operands(
-    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any, *, grouped: bool
 ) -> ArraysWithScales:
     """``without_scales`` for packed weights, whose global scale is an operand."""
     scales = {"a_scales": a.scales} if isinstance(a, Scaled) else {}
-    found = weight_operands(a.data if isinstance(a, Scaled) else a, b, static)
+    found = weight_operands(a.data if isinstance(a, Scaled) else a, b, static, grouped=grouped)
     if found.factor is not None:
         scales["b_scales"] = found.factor
     wrapped = _with_scales(function, tuple(scales), 1)
