@@ -4,7 +4,8 @@
     groups of fixed capacity      the first counts[g] rows of A[g] and D[g], times B[g]
     groups along K                D[g] is the product of columns of A and rows of B
 
-The sizes are read by the kernel alone, so a call neither waits for them nor compiles for them.
+The sizes are read by the kernel alone, so a call neither waits for them nor compiles for them. So
+are indices: row i of the product is row gather[i] of A, and is written to row scatter[i] of D.
 """
 
 from __future__ import annotations
@@ -24,21 +25,27 @@ DIMENSIONS = ("m", "k")
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """The groups of a problem. ``index``: the type of the array, s32 or s64; ``form``: ``ends``,
-    ``offsets`` or ``counts``; ``along``: the dimension that is divided, m or k. Raises
-    ProblemError.
+    ``offsets`` or ``counts``; ``along``: the dimension that is divided, m or k; ``gather``,
+    ``scatter``: the types of the indices of rows, or empty. Raises ProblemError.
     """
 
     index: str
     form: str
     along: str = "m"
+    gather: str = ""
+    scatter: str = ""
 
     def __post_init__(self) -> None:
         for name, given, allowed in (
             ("index", self.index, INDEX_TYPES), ("form", self.form, FORMS),
-            ("along", self.along, DIMENSIONS),
+            ("along", self.along, DIMENSIONS), ("gather", self.gather, ("", *INDEX_TYPES)),
+            ("scatter", self.scatter, ("", *INDEX_TYPES)),
         ):  # fmt: skip
             if given not in allowed:
                 raise ProblemError(f"{name} must be one of {', '.join(allowed)}, got {given!r:.60}")
+
+        if (self.gather or self.scatter) and (self.has_capacity or self.along == "k"):
+            raise ProblemError("gather and scatter must be of groups of rows by offsets")
 
     @property
     def has_capacity(self) -> bool:
@@ -47,7 +54,8 @@ class Grouping:
 
     def __str__(self) -> str:
         along = {"m": "rows", "k": "K"}[self.along]
-        return f"{along} by {self.form} of {self.index}"
+        indices = f"{', gathered' if self.gather else ''}{', scattered' if self.scatter else ''}"
+        return f"{along} by {self.form} of {self.index}{indices}"
 
 
 def has_row_groups(groups: Grouping | None) -> bool:

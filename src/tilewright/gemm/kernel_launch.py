@@ -20,10 +20,12 @@ PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
 SCALE_ADDRESSES = ("scale_a", "scale_b")  # of block scales
 METADATA_ADDRESSES = ("metadata", "metadata2")  # of a sparse matrix, and of a pair's second one
 GROUP_ADDRESS = "groups"  # of the sizes of groups
-# A, B, C, D, the workspace, the second B, block scales, metadata, sizes of groups and the arrays of
-# an epilogue, as slots number them.
+INDEX_ADDRESSES = ("gather", "scatter")  # of the rows of A that are read, of D that are written
+# A, B, C, D, the workspace, the second B, block scales, metadata, sizes of groups, indices of rows
+# and the arrays of an epilogue, as slots number them.
 MATRICES = (
     *"abcdw", PAIR_ADDRESS, *SCALE_ADDRESSES, *METADATA_ADDRESSES, GROUP_ADDRESS,
+    *INDEX_ADDRESSES,
     *(f"x{i}" for i in range(MAX_OPERANDS)),
 )  # fmt: skip
 ADDRESS_BYTES = 8

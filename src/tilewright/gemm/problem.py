@@ -201,6 +201,7 @@ class Problem:
         excluded = {
             "C": self.with_c, "a sparse A": self.sparse == "a",
             "block scales of several rows": self.scaling is not None and self.scaling.rows > 1,
+            "block scales and gather": self.scaling is not None and self.groups.gather,
         }  # fmt: skip
         for what, given in excluded.items():
             if given:

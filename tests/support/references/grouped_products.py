@@ -117,6 +117,44 @@ def product_along_k(
     return left, right, found
 
 
+CASES_WITH_INDICES = (  # K, configuration, types of gather and scatter
+    (136, None, np.int32, np.int64),
+    (200, "tma:64x32x64:1:3~", np.int64, None),
+    (64, "tma:128x64x64:2:3", None, np.int32),
+    (256, "tma:64x64x128:1:2", np.int32, np.int32),
+    (192, "tma:128x128x64:2p:3", np.int32, np.int32),
+    (72, "tma:128x32x64:2:3/2x1~", np.int32, np.int32),
+    (136, "tma:128x64x64:2:3/1x2", np.int64, np.int64),
+)
+
+
+def indexed_product(
+    k: int, config: str | None, gather: Any, scatter: Any, device: Any
+) -> tuple[Any, Any]:
+    """D of gathered and scattered rows, in a D of 90 rows, and what it must be. Row 5 goes nowhere;
+    rows that no index names keep their values.
+    """
+    rng, ends, n = np.random.default_rng(k), (3, 3, 73, 80), 96
+    a = rng.standard_normal((20 if gather else 83, k)).astype(np.float16)
+    b = rng.standard_normal((4, n, k)).astype(np.float16)
+    rows = rng.integers(0, 20, 83) if gather else np.arange(83)
+    targets = rng.permutation(90)[:83] if scatter else np.arange(83)
+    targets[5] = -1 if scatter else 5
+    given: dict[str, Any] = {"gather": rows.astype(gather)} if gather else {}
+    given |= {"scatter": targets.astype(scatter)} if scatter else {}
+    out = np.full((90 if scatter else 83, n), UNWRITTEN, np.float16)
+    expected = out.astype(np.float32)
+    for g, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        stored = [i for i in range(begin, end) if targets[i] >= 0]
+        exact = a[rows[stored]].astype(np.float32) @ b[g].T.astype(np.float32)
+        expected[targets[stored]] = exact
+    found = tilewright.grouped_matmul(
+        a, b.transpose(0, 2, 1), offsets=np.array(ends, np.int32), out=out, config=config,
+        device=device, **given,
+    )  # fmt: skip
+    return found, expected
+
+
 WEIGHTS = ("s4", "s8", "sparse")
 
 

@@ -15,6 +15,7 @@ from ..block_scaling import BLOCK
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..kernel_launch import (
     GROUP_ADDRESS,
+    INDEX_ADDRESSES,
     METADATA_ADDRESSES,
     PAIR_ADDRESS,
     SCALE_ADDRESSES,
@@ -120,9 +121,17 @@ class ScaledSparseParameters(SparseParameters, ScaledParameters):
 
 @dataclass(frozen=True)
 class GroupedParameters(TmaParameters):
-    """With the array of the groups' sizes."""
+    """With the array of the groups' sizes; with indices of rows, A's row pitch in units of 16
+    bytes, and the rows of A and of D.
+    """
 
     groups: Reg = parameter("u64", address=GROUP_ADDRESS)
+    gather: Reg = parameter("u64", address=INDEX_ADDRESSES[0])
+    scatter: Reg = parameter("u64", address=INDEX_ADDRESSES[1])
+    a: Reg = parameter("u64", address="a")
+    pitch_a: Reg = parameter("u32")
+    rows_a: Reg = parameter("u32")
+    rows_d: Reg = parameter("u32")
 
 
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
@@ -162,6 +171,8 @@ def kernel_arguments(
         "m": problem.m, "n": problem.n, "k": problem.k, "batches": problem.batch,
         "full_tiles": _full_tiles(problem, config, device),
     }  # fmt: skip
+    if problem.groups is not None:
+        values |= _index_values(problem, strides)
     for name, stride in strides.items():
         if name not in MATRIX_NAMES:
             continue
@@ -195,6 +206,16 @@ def _full_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
     if config.stream_k:
         return config.cluster_tiles(problem) - stream_k_tiles(problem, config, device)
     return config.unsplit_tiles(problem, device)
+
+
+def _index_values(problem: Problem, strides: Mapping[str, MatrixStrides]) -> dict[str, object]:
+    """A's row pitch, and the numbers of rows that indices are less than."""
+    gather, scatter = (strides.get(name) for name in INDEX_ADDRESSES)
+    values: dict[str, object] = {}
+    if gather is not None:
+        pitch = strides["a"].leading * problem.input.bits // 128
+        values |= {"rows_a": gather.leading, "pitch_a": pitch}
+    return values if scatter is None else values | {"rows_d": scatter.leading}
 
 
 def _operand_maps(

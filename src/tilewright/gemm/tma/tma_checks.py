@@ -115,10 +115,12 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
     if problem.epilogue is None:
         return
-    if problem.scaling is not None:
+    gathers = problem.groups is not None and problem.groups.gather
+    if problem.scaling is not None or gathers:
+        what = "gathered rows" if gathers else "block scales"
         yield _Rule(
             config.consumers == 3,
-            lambda: ": block scales and 3 epilogue loads need 5 producer warps, there are 4",
+            lambda: f": {what} and 3 epilogue loads need 5 producer warps, there are 4",
             "1 or 2 consumer warpgroups",
         )
     if problem.pair:

@@ -27,6 +27,7 @@ from ...mma import (
 )
 from ..epilogue.emission import stored_words
 from ..problem import Problem
+from .grouped.row_scatter import RowScatter
 from .grouped.row_window import window_coordinates
 from .tile_scheduler import GroupRows
 from .tma_config import TmaConfig
@@ -163,7 +164,8 @@ class OutputTensor:
 class TmaEpilogue:
     """Stores the accumulators of a warpgroup. ``shared``: address of its own buffers; ``index``: of
     the warpgroup; ``scalars``: α and β; ``limits``: rows and columns of D; ``barrier``: mbarrier
-    for the loads of C. ``rows``: of the group whose tile is stored.
+    for the loads of C. ``rows``: of the group whose tile is stored; ``scatter``: where its
+    rows go.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class TmaEpilogue:
         first, step = k.pointer("shared", tile.type, shared), tile.bytes // tile.size
         self.buffers = [make_tensor(first + i * step, tile.layout) for i in range(tile.buffers)]
         self.rows: GroupRows | None = None
+        self.scatter: RowScatter | None = None
         self.use_c = self.beta != 0.0 if tile.with_c else None
         self.phase = k.var("u32", 0) if tile.with_c else None
 
@@ -315,14 +318,19 @@ class TmaEpilogue:
         along, across, batch = at
         lane, warp = self.thread & 31, self.thread >> 5
         count = min(tile.align // tile.size, tile.d_columns)
-        start = across.to("u64") * matrix.leading + along.to("u64")
+        start = along.to("u64")
+        if self.scatter is None:
+            start = across.to("u64") * matrix.leading + start
         if batch is not None:
             start = start + batch.to("u64") * matrix.batch_stride
         assert matrix.pointer is not None
         base = matrix.pointer.cast(tile.type) + start
         left = k.max(self.limits[1].view("s32") - along.view("s32"), 0).view("u32")
         for line in k.range(warp, tile.d_rows, WARPGROUP // 32, unroll=False):
-            exists = self._row_exists(across + line)
+            exists, number = self._row_exists(across + line), line
+            if self.scatter is not None:
+                number, is_stored = self.scatter.target(across + line)
+                exists = exists & is_stored
             for i in range(0, tile.d_columns, 32 * count):
                 first = lane * count + i
                 if i + 32 * count > tile.d_columns:
@@ -331,7 +339,7 @@ class TmaEpilogue:
                         k.min(first, tile.d_columns - count),
                     )
                 here = buffer.at((first, line) if tile.swap else (line, first))
-                there = base + (line.to("u64") * matrix.leading + first.to("u64"))
+                there = base + (number.to("u64") * matrix.leading + first.to("u64"))
                 ends = (here, there) if store else (there, here)
                 complete = first + count <= left
                 with k.when(exists & complete):

@@ -40,7 +40,8 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
-from .grouped.schedulers import grouped_tile_scheduler
+from .grouped.gather_warp import GatherPipeline, GatherWarp
+from .grouped.schedulers import grouped_tile_scheduler, row_scatter
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
@@ -80,7 +81,7 @@ from .tma_producer import TmaProducer, multicast_masks
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
-SCALED_REGISTERS = {2: (40, 232)}  # with a scale load warp
+COPY_REGISTERS = {2: (40, 232), 4: (40, 112)}  # with a scale load warp, or a gather warp
 
 
 def problem_class(problem: Problem, config: TmaConfig) -> Problem:
@@ -147,8 +148,10 @@ class TmaKernel:
         readers = 1 if config.pingpong else config.epilogue_warpgroups
         readers *= WARPGROUP // mainloop_class(problem).release_threads
         self.scales_by_warp = problem.scaling is not None and problem.scaling.loaded_by_warp
-        arrivals = 1 + LANES if self.scales_by_warp else 1
-        pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1), arrivals)
+        self.gathers = problem.groups is not None and bool(problem.groups.gather)
+        arrivals = 1 + LANES if self.scales_by_warp or self.gathers else 1
+        pipelines = GatherPipeline if self.gathers else PipelineTmaAsync
+        pipeline = pipelines(k, stages, readers * (cm + cn - 1), arrivals)
         metadata = None
         if problem.sparse:
             address = k.dynamic_shared(stages * config.metadata_bytes(problem), 16).address()
@@ -184,7 +187,8 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        table = REGISTERS | SCALED_REGISTERS if self.scales_by_warp else REGISTERS
+        copies = self.scales_by_warp or self.gathers
+        table = REGISTERS | COPY_REGISTERS if copies else REGISTERS
         registers = table.get(config.consumers, (None, None))
         self._run_roles(
             WarpRole(registers[0], self._produce),
@@ -267,6 +271,11 @@ class TmaKernel:
                     k, self.problem, config, self.parameters, self.scales, stages.pipeline,
                     self.scheduler,
                 ).run()  # fmt: skip
+        if self.gathers and isinstance(self.parameters, GroupedParameters):
+            with k.if_(warp == SCALE_WARP):
+                GatherWarp(
+                    k, self.problem, config, self.parameters, stages, self.scheduler
+                ).run()  # fmt: skip
         if self.operands and (self.loads or self.vectors):
             with k.if_((warp > 0) & (warp <= config.epilogue_warpgroups)):
                 EpilogueLoadWarp(
@@ -290,7 +299,7 @@ class TmaKernel:
                 k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
                 multicast=right_mask,
             )  # fmt: skip
-            return [left, right]
+            return [left] if self.gathers else [left, right]
         b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
         left_copy, right_copy = self._swapped(TmaCopy, b_copy)
         if self.problem.sparse:
@@ -304,6 +313,8 @@ class TmaKernel:
             multicast=right_mask,
         )  # fmt: skip
         copies: list[StageCopy] = [left, right]
+        if self.gathers:  # A by the gather warp
+            copies = [self._swapped(left, right)[1]]
         if self.scales and isinstance(p, ScaledParameters):
             scale_maps = self._swapped(p.map_scale_a, p.map_scale_b)
             copies += scale_copies(k, self.scales, scale_maps)
@@ -395,5 +406,6 @@ class TmaKernel:
                 k, problem, config, staging, consumer, tensors, self.operands, limits, barrier,
                 stages,
             )  # fmt: skip
+            epilogue.scatter = row_scatter(k, problem, p)
         partial = EpilogueTile.of_partials(problem, config)
         return epilogue, TmaEpilogue(k, partial, staging, consumer, workspace, c, *more)

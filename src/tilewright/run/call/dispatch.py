@@ -15,7 +15,7 @@ from ...errors import ConfigError, ProblemError
 from ...gemm.block_scaling import BlockScaling
 from ...gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout, operand_align
 from ...gemm.epilogue.operand_parameters import check_operands
-from ...gemm.kernel_launch import SCALE_ADDRESSES
+from ...gemm.kernel_launch import INDEX_ADDRESSES, SCALE_ADDRESSES
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
@@ -34,6 +34,9 @@ from .request import TF32X3_TERMS, OperandSignature, Request, check_request
 
 if TYPE_CHECKING:
     from ...builder import Traced
+
+GATHER, SCATTER = INDEX_ADDRESSES
+SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vector of these bytes
 
 
 class Dispatch:
@@ -85,7 +88,7 @@ class Dispatch:
             names.get(x, x): gemm.MatrixStrides(layout.leading_dim, layout.batch_stride)
             for x, layout in self.layouts.items()
         }
-        strides |= self._operand_strides() | self._scale_strides()
+        strides |= self._operand_strides() | self._scale_strides() | self._index_limits()
         return gemm.launches(self.problem, self.config, strides, self.target)
 
     def record(self) -> CallRecord:
@@ -141,12 +144,17 @@ class Dispatch:
         return gemm.Problem(
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
-            align_c=align_c, align_d=layouts["d"].align,
+            align_c=align_c, align_d=min(layouts["d"].align, self._most_align()),
             batch=request.matrices, fast=request.fast_accum and a in FP8,
             epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
             weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
         )  # fmt: skip
+
+    def _most_align(self) -> int:
+        """The alignment of outputs that the kernel makes use of, at most."""
+        groups = self.request.groups
+        return 16 if groups is None or groups.d_rows is None else SCATTERED_ALIGN
 
     def _scaling(self) -> BlockScaling | None:
         """The block scales of the kernel's A and B."""
@@ -172,6 +180,18 @@ class Dispatch:
             for name, (side, inner, batch) in zip(SCALE_ADDRESSES, strides, strict=True)
         }
 
+    def _index_limits(self) -> dict[str, gemm.MatrixStrides]:
+        """The numbers of rows that indices are less than: of A and of D."""
+        groups = self.request.groups
+        if groups is None:
+            return {}
+        limits = {}
+        if groups.rows is not None:
+            limits[GATHER] = gemm.MatrixStrides(self.request.a.matrix_shape[-2])
+        if groups.d_rows is not None:
+            limits[SCATTER] = gemm.MatrixStrides(groups.d_rows)
+        return limits
+
     def _bound_epilogue(self) -> BoundEpilogue | None:
         """The epilogue for the kernel's D, which is transposed if ``swapped``."""
         request = self.request.epilogue
@@ -182,7 +202,9 @@ class Dispatch:
         varies = [i.varies for i in graph.inputs] + ["mn" for _ in graph.tensors[1:]]
         signatures = zip(request.operands, varies, strict=True)
         layouts = tuple(self._operand_layout_of(s, columns, v) for s, v in signatures)
-        bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], layouts[len(graph.inputs) :])
+        outputs, most = layouts[len(graph.inputs) :], self._most_align()
+        outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
+        bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], outputs)
         check_operands(bound)
         return bound
 

@@ -123,13 +123,15 @@ def launch_with_epilogue(
     outs = requested.outs
     results = _results(requested, lambda shape, type_: kind.empty(a, shape, type_))
     d = requested.d_part(array_view.view(results[graph.d.name]))
-    sizes = None if groups is None else groups.sizes
+    sizes = None if groups is None else groups.arrays
     views = OperandViews(requested.a, requested.b, None, d, requested.b2, scale_views, sizes)
     _check_outs(views, requested)
     if groups is not None:
         written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
         copies_d = not prepared.staged and prepared.layouts["d"].copied
         groups.check(requested.device, written, copies_d=copies_d)
+        given = {name: x.view for name, x in requested.operands.arrays.items()}
+        groups.check_operands(given, d)
     if scale_views is not None and out is not None:
         scale_views.check_apart(d)
     inputs = requested.inputs
@@ -139,7 +141,7 @@ def launch_with_epilogue(
         requested.b2,
         *(x.view for x in inputs if x),
         *(scale_views or ()),
-        sizes,
+        *(sizes or ()),
     ]
     owners = [view.owner for view in others if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)

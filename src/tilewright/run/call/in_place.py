@@ -45,12 +45,18 @@ def launch_in_place(
         at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands,
         (views.scales[0].address, views.scales[1].address) if views.scales else (0, 0),
         (metadata, metadata2),
-        views.groups.address if views.groups else 0,
+        group_addresses(views),
     )  # fmt: skip
     prepared.launch(addresses, scales, stream)
     if layout.copied:
         spec = relayout_spec(views.d, layout, back=True)
         relayout.prepare(prepared.device, (spec,))((d, views.d.address), stream)
+
+
+def group_addresses(views: OperandViews) -> tuple[int, int, int]:
+    """The addresses of the sizes of groups, and of the indices of rows."""
+    sizes, gather, scatter = (x.address if x else 0 for x in views.groups or (None,) * 3)
+    return sizes, gather, scatter
 
 
 def _relayout_inputs(

@@ -18,7 +18,8 @@ L2_LINE = 128
 
 class OperandViews(NamedTuple):
     """The arrays of a call. ``c`` is None if the call does not read C; ``b2`` is the second matrix
-    of a pair, ``scales`` are the block scales of A and B, ``groups`` has the sizes of groups.
+    of a pair, ``scales`` are the block scales of A and B, ``groups`` has the sizes of groups, and
+    the indices of rows that are gathered and scattered.
     """
 
     a: ArrayView
@@ -27,7 +28,7 @@ class OperandViews(NamedTuple):
     d: ArrayView
     b2: ArrayView | None = None
     scales: tuple[ArrayView, ArrayView] | None = None
-    groups: ArrayView | None = None
+    groups: tuple[ArrayView, ArrayView | None, ArrayView | None] | None = None
 
     @property
     def metadata(self) -> tuple[ArrayView | None, ArrayView | None]:

@@ -37,7 +37,7 @@ class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
     ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue;
     ``scales``: of A's and B's block scales; ``metadata``: of a sparse A or B, and of ``b2``;
-    ``groups``: of the sizes of groups.
+    ``groups``: of the sizes of groups, and of the indices of rows of A and D.
     """
 
     a: int
@@ -49,7 +49,7 @@ class Addresses(NamedTuple):
     operands: tuple[int, ...] = ()
     scales: tuple[int, int] = (0, 0)
     metadata: tuple[int, int] = (0, 0)
-    groups: int = 0
+    groups: tuple[int, int, int] = (0, 0, 0)
 
 
 AddressSlots = tuple[tuple[int, str], ...]
@@ -145,8 +145,8 @@ class PreparedCall:
         ab = (b, a) if self.swapped else (a, b)
         factors = at.scales[::-1] if self.swapped else at.scales
         for launch, arguments in self._kernels:
-            own = at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.metadata, at.groups
-            addresses = (*ab, *own, *at.operands)
+            own = at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.metadata
+            addresses = (*ab, *own, *at.groups, *at.operands)
             launch(arguments.pack(addresses, scales), stream)
 
     def check_problem(self, planned: gemm.Problem | None) -> None:

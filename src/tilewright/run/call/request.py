@@ -106,10 +106,14 @@ class WeightRequest(NamedTuple):
 
 
 class GroupRequest(NamedTuple):
-    """Groups, and the number of them."""
+    """Groups, and the number of them. ``rows``: of the product, if those of A are gathered;
+    ``d_rows``: of D, if they are scattered.
+    """
 
     grouping: Grouping
     number: int
+    rows: int | None = None
+    d_rows: int | None = None
 
 
 class Request(NamedTuple):
@@ -144,8 +148,10 @@ class Request(NamedTuple):
     @property
     def mnk(self) -> tuple[int, int, int]:
         """M, N, K."""
-        a = self.a.matrix_shape
-        return a[-2], self.b_shape[-1], a[-1]
+        m, k = self.a.matrix_shape[-2:]
+        if self.groups is not None and self.groups.rows is not None:
+            m = self.groups.rows
+        return m, self.b_shape[-1], k
 
     @property
     def sparse(self) -> str:
@@ -167,7 +173,10 @@ class Request(NamedTuple):
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of D."""
-        return (*self.batch, *self.mnk[:2])
+        m, n, _ = self.mnk
+        if self.groups is not None and self.groups.d_rows is not None:
+            m = self.groups.d_rows
+        return (*self.batch, m, n)
 
     @property
     def is_tf32x3(self) -> bool:

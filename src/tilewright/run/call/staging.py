@@ -70,9 +70,20 @@ class StagedCall:
         metadata, metadata2 = (
             0 if view is None else self._upload_compact(view) for view in views.metadata
         )
-        groups = 0 if views.groups is None else self._upload_compact(views.groups)
+        sizes, gather, scatter = (
+            0 if view is None else self._upload_compact(view)
+            for view in views.groups or (None,) * 3
+        )
         return Addresses(
-            a, b, c, d, workspace, b2, scales=scales, metadata=(metadata, metadata2), groups=groups
+            a,
+            b,
+            c,
+            d,
+            workspace,
+            b2,
+            scales=scales,
+            metadata=(metadata, metadata2),
+            groups=(sizes, gather, scatter),
         )
 
     def _upload_d(self) -> int:

@@ -14,6 +14,7 @@ from ..call.kernel_call import launch
 from ..call.linear import ACTIVATIONS
 from . import routing_kernels as kernels
 
+GATHERED_ENTRIES = 4096  # at most that the first product gathers itself
 TYPES, WEIGHT_TYPES, INDEX_TYPES = ("f16", "bf16"), ("f32", "f16", "bf16"), ("s32", "s64")
 
 
@@ -63,17 +64,22 @@ def moe(
     if not entries or not hidden:
         d[...] = 0
         return finish(x, d)
-    positions, ends = kind.empty(x, (entries,), "s32"), kind.empty(x, (experts,), "s32")
-    route = indices, entries, experts, positions, ends
+    positions, tokens_of, ends = (kind.empty(x, (n,), "s32") for n in (entries, entries, experts))
+    route = indices, entries, choices, experts, positions, tokens_of, ends
     _launch(kernels.route(views["indices"].dtype), 1, kernels.THREADS, route, device)
-    positions, ends = finish(x, positions), finish(x, ends)
-    rows = kind.empty(x, (entries, hidden), type_)
-    permute = x, views["x"].strides[0], hidden, choices, positions, rows
-    _launch(kernels.permute(type_), tokens, kernels.ROW_THREADS, permute, device)
+    positions, tokens_of, ends = (finish(x, array) for array in (positions, tokens_of, ends))
+    if entries <= GATHERED_ENTRIES:
+        rows, gather = x, tokens_of
+    else:
+        rows, gather = kind.empty(x, (entries, hidden), type_), None
+        permute = x, views["x"].strides[0], hidden, choices, positions, rows
+        _launch(kernels.permute(type_), tokens, kernels.ROW_THREADS, permute, device)
+        rows = finish(x, rows)
     gates_and_ups = w_gate.swapaxes(-1, -2), w_up.swapaxes(-1, -2)
     inner = grouped_matmul(
-        finish(x, rows), gates_and_ups, offsets=ends, epilogue=_gated(activation), device=device
-    )
+        rows, gates_and_ups, offsets=ends, gather=gather, epilogue=_gated(activation),
+        device=device,
+    )  # fmt: skip
     outer = grouped_matmul(inner, w_down.swapaxes(-1, -2), offsets=ends, device=device)
     combine = outer, hidden, choices, positions, weights, d
     kernel = kernels.combine(type_, views["weights"].dtype)

@@ -1,7 +1,8 @@
 """Kernels that bring tokens to their experts and back; memory-bound.
 
     route      of the expert of each entry (token, choice): the position of the entry among those
-               sorted by expert, and the end of each expert's entries; one CTA
+               sorted by expert, and of each position the token; the end of each expert's entries;
+               one CTA
     permute    copies each token's row to the positions of its entries
     combine    adds up the rows of a token's entries, times their weights, in the order of choices
 
@@ -24,17 +25,20 @@ NOWHERE = -1
 
 @cache
 def route(index: str) -> Traced:
-    """``route(indices, entries, experts, positions, ends)`` with indices of s32 or s64."""
+    """``route(indices, entries, choices, experts, positions, tokens, ends)`` with indices of s32 or
+    s64.
+    """
     params = {
-        "indices": f"ptr {index}", "entries": "u32", "experts": "u32", "positions": "ptr s32",
-        "ends": "ptr s32",
+        "indices": f"ptr {index}", "entries": "u32", "choices": "u32", "experts": "u32",
+        "positions": "ptr s32", "tokens": "ptr s32", "ends": "ptr s32",
     }  # fmt: skip
     return trace(_route, params=params, name=f"moe_route_{index}", block=THREADS, lines=False)
 
 
 def _route(
-    k: Builder, indices: Pointer, entries: Reg, experts: Reg, positions: Pointer, ends: Pointer
-) -> None:
+    k: Builder, indices: Pointer, entries: Reg, choices: Reg, experts: Reg, positions: Pointer,
+    tokens: Pointer, ends: Pointer,
+) -> None:  # fmt: skip
     k.wait_for_prior_grids()
     k.launch_dependent_grids()
     thread = k.tid.x
@@ -66,6 +70,7 @@ def _route(
         position = k.var("s32", NOWHERE)
         with k.if_(exists):
             position.set(k.atomic_add(counts + expert, 1).view("s32"))
+            tokens[position.view("u32")] = (entry // choices).view("s32")
         positions[entry] = position
 
 

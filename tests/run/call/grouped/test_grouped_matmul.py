@@ -12,11 +12,13 @@ from gemm_cases.resident import FAST_KIND, Resident, registered, seen
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
+    CASES_WITH_INDICES,
     SCALE_BLOCKS,
     WEIGHTS,
     GroupedCase,
     check,
     groups_of,
+    indexed_product,
     operands,
     product,
     product_along_k,
@@ -73,6 +75,12 @@ def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
         x, y = (part[begin : begin + size].astype(np.float64) for part in (left, right))
         assert (np.abs(d.astype(np.float64) - x.T @ y) <= 2**-8 * (np.abs(x.T) @ np.abs(y))).all()
         begin += size
+
+
+@pytest.mark.parametrize("case", _most_are_slow(CASES_WITH_INDICES, (0, 3)))
+def test_rows_are_gathered_and_scattered(case: Any) -> None:
+    found, expected = indexed_product(*case, "vm")
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2**-9, atol=2**-6)
 
 
 @pytest.mark.parametrize("blocks", _most_are_slow(SCALE_BLOCKS, (0,)))

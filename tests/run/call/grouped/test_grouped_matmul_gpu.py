@@ -11,10 +11,12 @@ import tilewright
 from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
+    CASES_WITH_INDICES,
     SCALE_BLOCKS,
     UNWRITTEN,
     WEIGHTS,
     GroupedCase,
+    indexed_product,
     operands,
     product,
     product_along_k,
@@ -46,6 +48,12 @@ def test_scaled_matrices_have_the_bits_of_a_virtual_machine(blocks: Any) -> None
 @pytest.mark.parametrize("form", WEIGHTS)
 def test_packed_and_sparse_weights_have_the_bits_of_a_virtual_machine(form: str) -> None:
     found, expected = (weights_product(form, device)[2] for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("case", CASES_WITH_INDICES, ids=str)
+def test_gathered_and_scattered_rows_have_the_bits_of_a_virtual_machine(case: Any) -> None:
+    found, expected = (indexed_product(*case, device)[0] for device in ("cuda", "vm"))
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 

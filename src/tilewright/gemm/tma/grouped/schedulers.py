@@ -1,4 +1,4 @@
-"""The tile scheduler of a problem with groups."""
+"""The tile scheduler of a problem with groups, and its scatter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 from ....builder import Builder
 from ...grouping import Grouping
+from ...problem import Problem
 from ..tile_scheduler import TileScheduler
-from ..tma_arguments import GroupedParameters
+from ..tma_arguments import GroupedParameters, TmaParameters
 from ..tma_config import TmaConfig
 from .grouped_tile_scheduler import GroupedTileScheduler
 from .k_grouped_tile_scheduler import KGroupedTileScheduler
+from .row_scatter import RowScatter
 
 
 def grouped_tile_scheduler(
@@ -20,3 +22,10 @@ def grouped_tile_scheduler(
     if grouping.along == "k":
         return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, p.k)
     return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, k_blocks)
+
+
+def row_scatter(k: Builder, problem: Problem, p: TmaParameters) -> RowScatter | None:
+    """Where the rows of D are scattered to, if they are."""
+    if not isinstance(p, GroupedParameters) or problem.groups is None or not problem.groups.scatter:
+        return None
+    return RowScatter(k, p.scatter, problem.groups.scatter, p.m, p.rows_d)

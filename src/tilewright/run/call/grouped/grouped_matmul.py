@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....errors import ProblemError
 from ....gemm.epilogue.tracing import epilogue_key
-from ....gemm.kernel_launch import GROUP_ADDRESS
+from ....gemm.kernel_launch import GROUP_ADDRESS, INDEX_ADDRESSES
+from ....quantization.scaled import Scaled
 from ..epilogue_call import launch_with_epilogue
 from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from ..epilogue_request import EpilogueArguments
@@ -16,6 +18,7 @@ from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
 from .row_groups import row_groups
 
+GATHER, SCATTER = INDEX_ADDRESSES
 _fast_calls = CallCache()
 
 
@@ -26,6 +29,8 @@ def grouped_matmul(
     offsets: Any = None,
     counts: Any = None,
     along: str = "m",
+    gather: Any = None,
+    scatter: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: str = "ieee",
@@ -54,6 +59,12 @@ def grouped_matmul(
     ``offsets`` has the end of each group, and the result is (groups, M, N), zeros for an empty
     group. ``dy.mT`` and ``x``, both row-major, are read where they are; others are copied first.
 
+    ``gather`` (M,) names the row of ``a`` that each row of the product has, so that M is its length
+    and ``a`` has any rows, with A K-major and not ``Scaled``. ``scatter`` (M,) names the row of the
+    result that each row is written to, which ``out`` may have any number of; a row of index -1 is
+    not written, and no row may be named twice. Both come with ``offsets`` and groups of rows;
+    operands of the epilogue have the rows of the product.
+
     ``offsets`` and ``counts`` are contiguous int32 or int64 arrays where ``a`` is (or lists of
     integers, for arrays on the CPU). The kernel reads them: the host does not wait, and a call in a
     CUDA graph may have other sizes at each replay. On the CPU sizes that decrease or exceed M are
@@ -72,7 +83,11 @@ def grouped_matmul(
     try:
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
         function = None if epilogue is None else epilogue_key(epilogue)
-        form = sizes.shape, offsets is None, counts is None, along
+        rows = (
+            gather if gather is None else gather.shape,
+            scatter if scatter is None else scatter.shape,
+        )
+        form = sizes.shape, offsets is None, counts is None, along, rows
         key: Any = function, type(a), a.shape, shapes, form, options
         candidates = _fast_calls.by_key.get(key, ())
         if epilogue is not None and function is None:
@@ -80,7 +95,7 @@ def grouped_matmul(
     except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
         key, candidates = None, ()
     for fast_call in candidates:
-        result = fast_call(a, b, sizes, out, operands)
+        result = fast_call(a, b, sizes, gather, scatter, out, operands)
         if result is not None:
             return result
     if epilogue is None and operands:
@@ -89,19 +104,24 @@ def grouped_matmul(
             "epilogue"
         )
     function, given = epilogue or _accumulator, operands
+    if gather is not None and isinstance(a, Scaled):
+        raise ProblemError("a must not be Scaled where its rows are gathered")
     (left, right), scales = (a, b), None
     if has_quantized(a, b):
         left, right, function, given, scales = without_scales(
             a, b, function, operands, grouped=along == "m"
         )
     first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
-    groups = row_groups(left, first, offsets, counts, along)
+    groups = row_groups(
+        left, first, offsets, counts, along, gather=gather, scatter=scatter, out=out
+    )
     call = launch_with_epilogue(
         left, right, EpilogueArguments(function, {}, given), MatmulOptions(*options), out,
         scales=scales, groups=groups,
     )  # fmt: skip
     if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
-        repeat = _fast_call(call, a, b, sizes, out, operands)
+        indices = {GATHER: gather, SCATTER: scatter}
+        repeat = _fast_call(call, a, b, {GROUP_ADDRESS: sizes} | indices, out, operands)
         if repeat is not None:
             _fast_calls.add(key, repeat)
     return call.result
@@ -112,9 +132,10 @@ def _accumulator(acc: Any) -> Any:
 
 
 def _fast_call(
-    call: LaunchedEpilogue, a: Any, b: Any, sizes: Any, out: Any, operands: Mapping[str, Any]
-) -> FastCall | None:
-    """The fast path for calls like this one: ``fast_call(a, b, groups, out, operands)``."""
+    call: LaunchedEpilogue, a: Any, b: Any, groups: Mapping[str, Any], out: Any,
+    operands: Mapping[str, Any],
+) -> FastCall | None:  # fmt: skip
+    """The fast path for calls like this one: ``fast_call(a, b, *groups, out, operands)``."""
     statements = ["if operands.keys() != names:", "    return None"]
     matrices = {"a": a, "b": b}
     if call.requested.b2 is not None:
@@ -122,13 +143,14 @@ def _fast_call(
         matrices["b"], matrices["b2"] = b
     scaled = unpacked(matrices, call.requested.request.scales is not None)
     statements += scaled.statements
-    matrices = scaled.data | {GROUP_ADDRESS: sizes}
+    matrices = scaled.data | {name: x for name, x in groups.items() if x is not None}
     if out is not None:
         matrices[D] = out
     sources = {name: (f"operands[{name!r}]", x) for name, x in operands.items()}
     form = CallForm(
-        f"a, b, {GROUP_ADDRESS}, {D}, operands",
+        f"a, b, {', '.join(groups)}, {D}, operands",
         tuple(statements),
+        tuple(f"{name} is None" for name, x in groups.items() if x is None),
         constants={"names": frozenset(operands), "pair": (tuple, list)} | scaled.constants,
     )
     sources |= scaled.operands

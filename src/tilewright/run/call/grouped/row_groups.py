@@ -6,7 +6,7 @@ them. On a GPU the kernel takes an impossible size for the nearest possible one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ....errors import DeviceError, DtypeError, ProblemError
 from ....gemm.grouping import COUNTS, DIMENSIONS, ENDS, INDEX_TYPES, OFFSETS, Grouping
+from ....gemm.kernel_launch import INDEX_ADDRESSES
 from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
@@ -23,13 +24,22 @@ from ..request import GroupRequest
 
 class RowGroups(NamedTuple):
     """The groups of a call: what the array ``sizes`` has, and the array. ``capacity``: the number
-    of rows, or of the elements along K, that a group may have.
+    of rows, or of the elements along K, that a group may have; ``a_rows``: those of A; ``gather``,
+    ``scatter``: the indices of rows.
     """
 
     request: GroupRequest
     sizes: ArrayView
     name: str
     capacity: int
+    a_rows: int
+    gather: ArrayView | None = None
+    scatter: ArrayView | None = None
+
+    @property
+    def arrays(self) -> tuple[ArrayView, ArrayView | None, ArrayView | None]:
+        """The arrays that the kernel reads."""
+        return self.sizes, self.gather, self.scatter
 
     def check(self, where: str, written: dict[str, ArrayView], *, copies_d: bool) -> None:
         """Raise DeviceError unless the array is on the device ``where``, ProblemError for sizes
@@ -41,22 +51,42 @@ class RowGroups(NamedTuple):
             raise ProblemError(
                 "out must have contiguous rows, got strides that need a copy", hint=hint
             )
-        name, sizes = self.name, self.sizes
-        if sizes.device != where:
-            raise DeviceError(
-                f"{name} must be on {where}, where a is, got {name} on {sizes.device}",
-                hint=f"move {name} to {where}; the host never waits for it",
-            )
-        for other, view in written.items():
-            if overlap(view, sizes):
-                raise ProblemError(f"{other} must not share memory with {name}")
+        names = self.name, *INDEX_ADDRESSES
+        for name, array in zip(names, self.arrays, strict=True):
+            if array is not None:
+                _check_placement(name, array, where, written)
         if where == "cpu":
             self._check_values()
+            self._check_indices()
+
+    def check_operands(self, operands: Mapping[str, ArrayView], d: ArrayView) -> None:
+        """Raise ProblemError where rows of D are scattered onto an operand of the epilogue."""
+        for name, view in operands.items():
+            if self.scatter is not None and overlap(view, d):
+                raise ProblemError(
+                    f"out must not share memory with {name} where rows are scattered"
+                )
+
+    def _check_indices(self) -> None:
+        """Of the groups' rows those that are gathered must be A's, those that are scattered
+        different ones of D.
+        """
+        sizes, rows, written = _values(self.sizes), self.request.d_rows or 0, dict[int, int]()
+        begin = sizes[0] if self.request.grouping.form == OFFSETS else 0
+        for name, array, low, high in (
+            ("gather", self.gather, 0, self.a_rows), ("scatter", self.scatter, -1, rows),
+        ):  # fmt: skip
+            values = [] if array is None else _values(array)[begin : sizes[-1]]
+            for i, value in enumerate(values, begin):
+                if not low <= value < high:
+                    what = f"{name}[{i}] must be from {low} to {high - 1}, got {value}"
+                    raise ProblemError(what)
+                if name == "scatter" and value >= 0 and (other := written.setdefault(value, i)) < i:
+                    raise ProblemError(f"scatter must differ, got {value} at {other} and at {i}")
 
     def _check_values(self) -> None:
-        values = array_view.bits(self.sizes).view(f"i{self.sizes.itemsize}").tolist()
         last = 0
-        for i, value in enumerate(values):
+        for i, value in enumerate(_values(self.sizes)):
             if not last <= value <= self.capacity:
                 raise ProblemError(
                     f"{self.name}[{i}] must be from {last} to {self.capacity}, got {value}",
@@ -67,9 +97,32 @@ class RowGroups(NamedTuple):
             last = value if self.request.grouping.form != COUNTS else 0
 
 
-def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGroups:
+def _values(array: ArrayView) -> list[int]:
+    """The integers of an array on the CPU."""
+    values: list[int] = array_view.bits(array).view(f"i{array.itemsize}").tolist()
+    return values
+
+
+def _check_placement(
+    name: str, array: ArrayView, where: str, written: Mapping[str, ArrayView]
+) -> None:
+    """Raise DeviceError unless an array is on the device, ProblemError where an output overlaps."""
+    if array.device != where:
+        raise DeviceError(
+            f"{name} must be on {where}, where a is, got {name} on {array.device}",
+            hint=f"move {name} to {where}; the host never waits for it",
+        )
+    for other, view in written.items():
+        if overlap(view, array):
+            raise ProblemError(f"{other} must not share memory with {name}")
+
+
+def row_groups(
+    a: Any, b: Any, offsets: Any, counts: Any, along: str, *, gather: Any = None,
+    scatter: Any = None, out: Any = None,
+) -> RowGroups:  # fmt: skip
     """The groups of ``grouped_matmul``'s arguments; ``b``: a stack with a matrix for each group of
-    rows, or one matrix of groups along K.
+    rows, or one matrix of groups along K; ``out``: D, or D by its name among others.
 
     Raises ProblemError for shapes that do not fit, DtypeError for a type that is not an index.
     """
@@ -79,22 +132,67 @@ def row_groups(a: Any, b: Any, offsets: Any, counts: Any, along: str) -> RowGrou
         given = "neither" if offsets is None else "both"
         raise ProblemError(f"one of offsets and counts must be given, got {given}")
     name, sizes = ("counts", counts) if offsets is None else ("offsets", offsets)
-    if isinstance(sizes, list | tuple):
-        sizes = _array_of(name, sizes)
-    view, va, vb = (array_view.view(x) for x in (sizes, a, b))
+    view, va, vb = _index_view(name, sizes), array_view.view(a), array_view.view(b)
     if isinstance(vb.owner, PreparedWeights):
         vb = vb._replace(shape=vb.owner.shape)
     if along == "k":
         form = _form_along_k(name, view, va, vb)
     else:
         form = _form_along_m(name, view, va, vb)
+    _check_index_array(name, view)
+    groups, rows = view.shape[0] - (form == OFFSETS), va.shape[-2]
+    found = {
+        key: None if x is None else _index_view(key, x)
+        for key, x in zip(INDEX_ADDRESSES, (gather, scatter), strict=True)
+    }
+    for key, array in found.items():
+        if array is not None:
+            _check_indices_of_rows(key, array, name, along)
+    gathered, scattered = found.values()
+    product_rows = rows if gathered is None else gathered.shape[0]
+    d_rows = None
+    if scattered is not None:
+        if scattered.shape[0] != product_rows:
+            what = f"scatter must have {product_rows} elements, the rows of the product"
+            raise ProblemError(f"{what}, got {scattered.shape[0]}")
+        d_rows = _rows_of(out, product_rows)
+    types = ("" if x is None else x.dtype for x in (gathered, scattered))
+    request = GroupRequest(
+        Grouping(view.dtype, form, along, *types), groups, gathered and product_rows, d_rows
+    )
+    capacity = va.shape[-1] if along == "k" else product_rows
+    return RowGroups(request, view, name, capacity, rows, gathered, scattered)
+
+
+def _rows_of(out: Any, rows: int) -> int:
+    """The rows of D: those of ``out``, one array or one by its name, else ``rows``."""
+    outs = list(out.values()) if isinstance(out, Mapping) else [out]
+    shapes = [array_view.view(x).shape for x in outs if x is not None]
+    return shapes[0][-2] if shapes and len(shapes[0]) > 1 else rows
+
+
+def _index_view(name: str, array: Any) -> ArrayView:
+    """An array of indices, or a list of integers."""
+    return array_view.view(_array_of(name, array) if isinstance(array, list | tuple) else array)
+
+
+def _check_index_array(name: str, view: ArrayView) -> None:
+    """Raise DtypeError or ProblemError unless a kernel can read an array of integers."""
     if view.dtype not in INDEX_TYPES:
         raise DtypeError(f"{name} must be one of {', '.join(INDEX_TYPES)}, got {view.dtype}")
     if (view.shape[0] > 1 and view.strides[0] != 1) or view.address % view.itemsize:
         raise ProblemError(f"{name} must be contiguous and aligned, got strides {view.strides}")
-    groups = view.shape[0] - (form == OFFSETS)
-    request = GroupRequest(Grouping(view.dtype, form, along), groups)
-    return RowGroups(request, view, name, va.shape[-1 if along == "k" else -2])
+
+
+def _check_indices_of_rows(key: str, array: ArrayView, sizes: str, along: str) -> None:
+    """Raise an error unless ``gather`` or ``scatter`` has indices, of groups of rows."""
+    if sizes != "offsets" or along == "k":
+        raise ProblemError(f"{key} must come with offsets of groups of rows, got {sizes}, {along=}")
+    if len(array.shape) != 1 or not array.shape[0]:
+        raise ProblemError(
+            f"{key} must have the index of each of 1 or more rows, got {array.shape}"
+        )
+    _check_index_array(key, array)
 
 
 def _array_of(name: str, sizes: Sequence[Any]) -> Any:
