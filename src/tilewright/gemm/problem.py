@@ -7,7 +7,7 @@ caller poses the problem Dᵀ = Bᵀ Aᵀ.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +49,7 @@ SPARSE_TYPES = ("f16", "bf16", "tf32", *FP8, "s8", "u8", "s4", "u4")
 EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
+PADDED_ROWS = 128  # groups of multiples of these are taken for equal ones
 # Of a problem that represents all sizes: rows of D are aligned to 16 bytes (a pair has half as many
 # columns), K of any type is whole bytes.
 UNIT_SIZES = (1, 32, 8)
@@ -276,10 +277,22 @@ class Problem:
     @property
     def balanced(self) -> Problem:
         """A batch of products of the groups' average size, for the cost model."""
+        return self._batch(0)
+
+    @property
+    def crowded(self) -> Problem:
+        """The same where each group has as many rows as random choices rarely give it: two standard
+        deviations more than the average. Groups of multiples of 128 rows are taken for padded ones.
+        """
+        padded = self.has_row_groups and self.m % (PADDED_ROWS * max(self.batch, 1)) == 0
+        return self._batch(0 if padded else 2)
+
+    def _batch(self, deviations: int) -> Problem:
         if self.groups is None:
             return self
         each = max(self.batch, 1)
         m = -(-self.m // each) if self.has_row_groups else self.m
+        m += deviations * isqrt(m) if self.has_row_groups else 0
         k = -(-self.k // each) if self.has_k_groups else self.k
         return replace(self, m=m, k=k, groups=None)
 

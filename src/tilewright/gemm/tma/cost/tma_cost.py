@@ -31,6 +31,7 @@ from .scale_reads import scale_reads
 SHARED_BYTES = 128  # of shared memory per cycle
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
+CROWDED = 0.25  # share of crowded groups in the estimate of a grouped product
 
 
 class TileCosts(NamedTuple):
@@ -176,23 +177,27 @@ def estimates(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> Column:
     """Estimated seconds of each candidate: the mainloops and epilogues of the busiest SM, or the
-    memory traffic.
+    memory traffic. Of groups, the average of those of equal size and of crowded ones.
     """
-    return _terms(problem, configs, costs, device)[1]
+    seconds = _terms(problem.balanced, configs, costs, device)[1]
+    if problem.has_row_groups:
+        crowded = _terms(problem.crowded, configs, costs, device)[1]
+        seconds = (1 - CROWDED) * seconds + CROWDED * crowded
+    return seconds
 
 
 def terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> dict[str, Any]:
     """The terms of the estimates: seconds that each would take alone."""
-    return _terms(problem, configs, costs, device)[0]
+    return _terms(problem.balanced, configs, costs, device)[0]
 
 
 def _terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> tuple[dict[str, Any], Column]:
     """The terms, and the estimates."""
-    c, problem = costs.coefficients, problem.balanced
+    c = costs.coefficients
     work = _work(problem, configs, costs)
     k_block = _k_block(problem, configs, costs, work, c)
     mainloop = work.k_blocks * _k_block_cycles(k_block, costs) * CYCLE
