@@ -21,7 +21,8 @@ UNWRITTEN = 7
 
 @dataclass(frozen=True)
 class RandomCall:
-    """The arguments of a call, and the rows of A and D of each group. ``b``: the elements of
+    """The arguments of a call, and the rows of A and D of each group; where rows are gathered, both
+    apart. ``sizes``: indices, too; ``b``: the elements of
     ``weights``, which the call gets; ``more``: other arguments.
     """
 
@@ -50,7 +51,8 @@ class RandomCall:
         """Assert that each group's rows are the product within rounding, and others unwritten."""
         rest = d.copy()
         for g, at in enumerate(self.rows):
-            x, w = self.a[at].astype(np.float64), self.b[g].astype(np.float64)
+            of_a, at = at if "gather" in self.sizes else (at, at)
+            x, w = self.a[of_a].astype(np.float64), self.b[g].astype(np.float64)
             expected, scale = x @ w, np.abs(x) @ np.abs(w)
             if self.bias is not None:
                 expected, scale = expected + self.bias[g], scale + np.abs(self.bias[g])
@@ -89,6 +91,9 @@ def random_call(seed: int) -> RandomCall:
     if type_ != "s8" and rng.random() < 0.5:
         bias = rng.standard_normal((len(sizes), 1, n)).astype(np.float32)
     more = {"precision": "tf32"} if type_ == "tf32" else {}
+    if not capacity and rng.random() < 0.3:
+        a, rows, out, indices = _with_indices(rng, a, rows, out)
+        given |= indices
     if form:
         weights, elements = _weights(form, b)
         b = elements.transpose(0, 2, 1)
@@ -97,6 +102,21 @@ def random_call(seed: int) -> RandomCall:
     if rng.random() < 0.3:
         b = np.ascontiguousarray(b)
     return RandomCall(a, b, given, rows, out, config, bias, b, more)
+
+
+def _with_indices(
+    rng: np.random.Generator, a: Any, rows: list[Any], out: Any
+) -> tuple[Any, list[Any], Any, dict[str, Any]]:
+    """A with fewer or more rows, which are gathered; the rows of groups as pairs (of A, of D); a D
+    with more rows, to which they are scattered; and the indices.
+    """
+    count, index = len(a), np.int32 if rng.random() < 0.5 else np.int64
+    gather = rng.integers(0, int(rng.integers(1, 2 * count)), count)
+    a = a[rng.integers(0, count, gather.max() + 1)]
+    scatter = rng.permutation(count + 5)[:count]
+    out = np.full((count + 5, out.shape[1]), UNWRITTEN, out.dtype)
+    pairs = [(gather[at], scatter[at]) for at in rows]
+    return a, pairs, out, {"gather": gather.astype(index), "scatter": scatter.astype(index)}
 
 
 def _weights(form: str, b: Any) -> tuple[Any, Any]:

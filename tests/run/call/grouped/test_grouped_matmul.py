@@ -99,6 +99,23 @@ def check_rows(a: Any, b: Any, found: Any, ends: Any) -> None:
         np.testing.assert_allclose(found[begin:end].astype(np.float64), expected, 2**-7, 0.1)
 
 
+def test_repeated_calls_with_indices_take_the_fast_path() -> None:
+    with registered(FAST_KIND):
+        b, sizes = (
+            Resident.of(x) for x in (np.ones((2, 64, 64), np.float16), np.array([3, 5], np.int32))
+        )
+        a = Resident.of(np.arange(1, 7)[:, None].repeat(64, 1).astype(np.float16))
+        for rows in ([0, 5, 5, 2, 1], [-9, 1 << 20, 3, 4, 0]):  # the nearest rows: 0, 5
+            gather, scatter = Resident.of(np.array(rows, np.int32)), Resident.of(np.arange(5)[::-1])
+            seen.clear()
+            d = tilewright.grouped_matmul(a, b, offsets=sizes, gather=gather, scatter=scatter)
+            expected = 64 * (np.clip(rows, 0, 5)[::-1] + 1)
+            assert (d.numpy() == expected[:, None]).all()
+        assert not seen
+        tilewright.grouped_matmul(a.cut((5, 64), (64, 1)), b, offsets=sizes)
+        assert seen
+
+
 def test_repeated_calls_with_packed_weights_take_the_fast_path() -> None:
     w = tilewright.quantize_weight(np.ones((2, 64, 128), np.float32), "s8", group=64)
     with registered(FAST_KIND):
@@ -176,6 +193,12 @@ A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
         ({"offsets": [[4], [4, 8]]}, ProblemError, "offsets must be integers of 64 bits"),
         ({"counts": [1, 2]}, ProblemError, r"a must be \(groups, capacity, K\)"),
         ({"offsets": [4, 8], "along": "k"}, ProblemError, r"b \(K, N\), got offsets"),
+        ({"offsets": [4, 8], "gather": [8] * 8}, ProblemError, r"gather\[0\] must be from 0 to 7"),
+        ({"offsets": [4, 8], "scatter": [1] * 8}, ProblemError, "must differ, got 1 at 0 and at 1"),
+        ({"offsets": [4, 8], "scatter": [8] * 8}, ProblemError, r"scatter\[0\] must be from -1"),
+        ({"offsets": [4, 8], "scatter": [1]}, ProblemError, "scatter must have 8 elements"),
+        ({"offsets": [4, 8], "gather": [0.5]}, ProblemError, "gather must be integers of 64 bits"),
+        ({"counts": [1, 2], "gather": [0]}, ProblemError, r"a must be \(groups, capacity, K\)"),
         ({"offsets": [4, 8], "along": "n"}, ProblemError, "along must be one of m, k, got 'n'"),
         (
             {"offsets": [4, 8], "epilogue": lambda acc: {"d": acc, "s": tilewright.sum(acc)}},
