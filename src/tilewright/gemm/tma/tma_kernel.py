@@ -44,9 +44,8 @@ from .grouped.gather_warp import GatherPipeline, GatherWarp
 from .grouped.schedulers import grouped_tile_scheduler, row_scatter
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
 from .mainloop.stage_scales import StageScales, scale_copies
-from .mainloop.tma_mainloop import PromotedMainloop, WgmmaMainloop
+from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
-from .mainloop.tma_sparse_mainloop import SparseMainloop
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import UnitCopy
 from .sparse.metadata_copy import MetadataCopy
@@ -76,6 +75,7 @@ from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import TmaGraphEpilogue, more_outputs
+from .tma_mainloops import mainloop_class
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
 
@@ -117,17 +117,6 @@ class WarpRole(NamedTuple):
 
     registers: int | None
     body: Callable[[], None]
-
-
-def mainloop_class(problem: Problem) -> type[WgmmaMainloop]:
-    """The consumers' mainloop."""
-    if problem.weights is not None:
-        return MixedInputMainloop
-    if problem.scaling is not None:
-        return ScaledMainloop
-    if problem.promoted:
-        return PromotedMainloop
-    return SparseMainloop if problem.sparse else WgmmaMainloop
 
 
 class TmaKernel:
