@@ -16,7 +16,7 @@ from ..fast_path import CallCache, CallForm, D, FastCall
 from ..request import MatmulOptions
 from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
-from .row_groups import row_groups
+from .row_groups import GroupArguments, row_groups
 
 GATHER, SCATTER = INDEX_ADDRESSES
 _fast_calls = CallCache()
@@ -78,24 +78,11 @@ def grouped_matmul(
 
     Raises ProblemError, DtypeError, DeviceError, ConfigError, EpilogueError.
     """
-    options = out_dtype, precision, fast_accum, device, config
-    sizes = counts if offsets is None else offsets
-    try:
-        shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
-        function = None if epilogue is None else epilogue_key(epilogue)
-        rows = (
-            gather if gather is None else gather.shape,
-            scatter if scatter is None else scatter.shape,
-        )
-        form = sizes.shape, offsets is None, counts is None, along, rows
-        key: Any = function, type(a), a.shape, shapes, form, options
-        candidates = _fast_calls.by_key.get(key, ())
-        if epilogue is not None and function is None:
-            key = None
-    except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
-        key, candidates = None, ()
-    for fast_call in candidates:
-        result = fast_call(a, b, sizes, gather, scatter, out, operands)
+    options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+    given = GroupArguments(offsets, counts, along, gather, scatter)
+    key = _key(a, b, given, epilogue, options)
+    for fast_call in _fast_calls.by_key.get(key, ()) if key else ():
+        result = fast_call(a, b, given.sizes, gather, scatter, out, operands)
         if result is not None:
             return result
     if epilogue is None and operands:
@@ -103,28 +90,48 @@ def grouped_matmul(
             f"grouped_matmul() got unexpected arguments {', '.join(operands)}; operands need an "
             "epilogue"
         )
-    function, given = epilogue or _accumulator, operands
-    if gather is not None and isinstance(a, Scaled):
-        raise ProblemError("a must not be Scaled where its rows are gathered")
-    (left, right), scales = (a, b), None
-    if has_quantized(a, b):
-        left, right, function, given, scales = without_scales(
-            a, b, function, operands, grouped=along == "m"
-        )
-    first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
-    groups = row_groups(
-        left, first, offsets, counts, along, gather=gather, scatter=scatter, out=out
-    )
-    call = launch_with_epilogue(
-        left, right, EpilogueArguments(function, {}, given), MatmulOptions(*options), out,
-        scales=scales, groups=groups,
-    )  # fmt: skip
+    call = _launch(a, b, given, epilogue or _accumulator, operands, options, out)
     if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
-        indices = {GATHER: gather, SCATTER: scatter}
-        repeat = _fast_call(call, a, b, {GROUP_ADDRESS: sizes} | indices, out, operands)
+        arrays = {GROUP_ADDRESS: given.sizes, GATHER: gather, SCATTER: scatter}
+        repeat = _fast_call(call, a, b, arrays, out, operands)
         if repeat is not None:
             _fast_calls.add(key, repeat)
     return call.result
+
+
+def _key(a: Any, b: Any, given: GroupArguments, epilogue: Any, options: MatmulOptions) -> Any:
+    """The key of a call among the fast calls; None for a call that has none."""
+    try:
+        shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
+        function = None if epilogue is None else epilogue_key(epilogue)
+        if epilogue is not None and function is None:
+            return None
+        offsets, counts, along, gather, scatter = given
+        rows = gather is None or gather.shape, scatter is None or scatter.shape
+        form = given.sizes.shape, offsets is None, counts is None, along, rows
+        key = function, type(a), a.shape, shapes, form, options
+        hash(key)
+    except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
+        return None
+    return key
+
+
+def _launch(
+    a: Any, b: Any, given: GroupArguments, function: Any, operands: Mapping[str, Any],
+    options: MatmulOptions, out: Any,
+) -> LaunchedEpilogue:  # fmt: skip
+    """All stages of a call."""
+    if given.gather is not None and isinstance(a, Scaled):
+        raise ProblemError("a must not be Scaled where its rows are gathered")
+    (left, right), scales = (a, b), None
+    if has_quantized(a, b):
+        left, right, function, operands, scales = without_scales(
+            a, b, function, operands, grouped=given.along == "m"
+        )
+    first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
+    groups = row_groups(left, first, given, out)
+    arguments = EpilogueArguments(function, {}, operands)
+    return launch_with_epilogue(left, right, arguments, options, out, scales=scales, groups=groups)
 
 
 def _accumulator(acc: Any) -> Any:

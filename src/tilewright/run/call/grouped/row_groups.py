@@ -22,6 +22,21 @@ from ...arrays.memory_overlap import overlap
 from ..request import GroupRequest
 
 
+class GroupArguments(NamedTuple):
+    """What ``grouped_matmul`` is told of the groups."""
+
+    offsets: Any
+    counts: Any
+    along: str
+    gather: Any = None
+    scatter: Any = None
+
+    @property
+    def sizes(self) -> Any:
+        """The array of sizes."""
+        return self.counts if self.offsets is None else self.offsets
+
+
 class RowGroups(NamedTuple):
     """The groups of a call: what the array ``sizes`` has, and the array. ``capacity``: the number
     of rows, or of the elements along K, that a group may have; ``a_rows``: those of A; ``gather``,
@@ -117,15 +132,13 @@ def _check_placement(
             raise ProblemError(f"{other} must not share memory with {name}")
 
 
-def row_groups(
-    a: Any, b: Any, offsets: Any, counts: Any, along: str, *, gather: Any = None,
-    scatter: Any = None, out: Any = None,
-) -> RowGroups:  # fmt: skip
+def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> RowGroups:
     """The groups of ``grouped_matmul``'s arguments; ``b``: a stack with a matrix for each group of
     rows, or one matrix of groups along K; ``out``: D, or D by its name among others.
 
     Raises ProblemError for shapes that do not fit, DtypeError for a type that is not an index.
     """
+    offsets, counts, along, gather, scatter = arguments
     if along not in DIMENSIONS:
         raise ProblemError(f"along must be one of {', '.join(DIMENSIONS)}, got {along!r:.60}")
     if (offsets is None) == (counts is None):
