@@ -78,6 +78,9 @@ def test_d_is_cast_and_t_is_an_output() -> None:
     inputs = {"c": acc, "bias": np.array([5, 7], np.float32), "alpha": 1, "beta": 1}
     arrays = {name: np.asarray(x, np.float32) for name, x in inputs.items()}
     assert evaluate(graph(product), acc, arrays)["t"].tolist() == [[20, 42]]
+    for name, d in (("multiplies", [[20, 42]]), ("minus", [[-1, -1]]), ("maximum", [[5, 7]])):
+        named = linear_combination_bias_elementwise(binary=name)
+        assert evaluate(graph(named), acc, arrays)["d"].tolist() == d
 
 
 def test_scales_and_a_bias_per_row() -> None:
@@ -94,6 +97,8 @@ def test_unknown_names_are_errors() -> None:
         linear_combination("Alpha")
     with pytest.raises(errors.EpilogueError, match="activation must be a function or one of Id"):
         linear_combination_bias("relu7")
+    with pytest.raises(errors.EpilogueError, match="binary must be a function or one of plus, mi"):
+        linear_combination_bias_elementwise(binary="plus7")
 
 
 # --- visitor trees ------------------------------------------------------------------------------

@@ -73,3 +73,18 @@ def test_values_of_two_functions_do_not_meet() -> None:
     Epilogue(lambda acc: kept.append(acc) or acc).trace("f32", ())
     with pytest.raises(EpilogueError, match="come from two epilogue functions"):
         Epilogue(lambda acc: acc + kept[0]).trace("f32", ())
+
+
+def test_what_no_element_has_names_the_value_and_what_to_do() -> None:
+    def check(function: Callable[..., Any], match: str, hint: str) -> None:
+        with pytest.raises(EpilogueError, match=match) as caught:
+            Epilogue(function).trace("f32", ())
+        assert hint in caught.value.hint
+
+    check(lambda acc: (acc * 2) @ acc, "@ is not defined for <mul of f32", "each element of D by")
+    check(lambda acc: acc[0], "…. is not defined for <accumulator of f32", "each element of D by")
+    check(lambda acc: sum(acc), "iteration is not defined for <accumulator", "each element of D by")
+    check(lambda acc: acc / tilewright.sum(acc), "the sum of <accu.* must not be an", "an output")
+    check(
+        lambda acc: tilewright.amax(acc) * 2, "\\* is not defined for the max of <abs", "an output"
+    )

@@ -1,4 +1,5 @@
-"""What NumPy, torch and ``math`` do with a traced value: operators work, their functions raise.
+"""What NumPy, torch, ``math`` and Python's other operators do with a traced value: arithmetic and
+comparisons work, all others raise.
 
 ``np.float32(2) * acc`` and ``torch.tensor(2.0) * acc`` call the library first, which asks the
 traced value what to do.
@@ -6,6 +7,7 @@ traced value what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from ...errors import EpilogueError
@@ -22,6 +24,16 @@ _OTHER_NAMES = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "true_divide": "divide",
     "truediv": "divide", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
     "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+# Python's operators that no value of an epilogue has.
+_REFUSED = {
+    "__matmul__": "@", "__rmatmul__": "@", "__mod__": "%", "__rmod__": "%", "__floordiv__": "//",
+    "__rfloordiv__": "//", "__lshift__": "<<", "__rshift__": ">>", "__rpow__": "**",
+    "__getitem__": "[…]", "__iter__": "iteration", "__len__": "len()",
+}  # fmt: skip
+_ARITHMETIC = {
+    "__add__": "+", "__radd__": "+", "__sub__": "-", "__rsub__": "-", "__mul__": "*",
+    "__rmul__": "*", "__truediv__": "/", "__rtruediv__": "/", "__neg__": "-", "__pow__": "**",
 }  # fmt: skip
 _HINT = "tilewright.exp, tilewright.maximum, … take values of an epilogue (docs/epilogues.md)"
 
@@ -49,6 +61,33 @@ class ForeignFunctions:
 
     def __int__(self) -> int:
         _refuse("int()")
+
+
+def _refuse_operators(class_: type, names: Mapping[str, str], hint: str) -> None:
+    """Make operators of a class raise EpilogueError. ``names``: of methods, and what Python writes
+    for them.
+    """
+
+    def refusing(shown: str) -> Callable[..., NoReturn]:
+        def method(value: Any, *_: Any) -> NoReturn:
+            raise EpilogueError(f"{shown} is not defined for {value!r:.80}", hint=hint)
+
+        return method
+
+    for name, shown in names.items():
+        setattr(class_, name, refusing(shown))
+
+
+class OnlyOutput:
+    """Base of what a function may return, but not compute with."""
+
+    __slots__ = ()
+
+
+_ELEMENTWISE = "an epilogue computes each element of D by itself, with + - * / ** and functions"
+_refuse_operators(ForeignFunctions, _REFUSED, _ELEMENTWISE)
+ONLY_OUTPUT = "return it as an output; it is known when the kernel has ended"
+_refuse_operators(OnlyOutput, _ARITHMETIC | _REFUSED, ONLY_OUTPUT)
 
 
 def _foreign(shown: str, name: str, args: Any, options: bool = False) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...dtypes import DType
 from ...errors import EpilogueError
-from .functions import activations, exponentials
+from .functions import activations, exponentials, selection
 from .tracing import Epilogue, apply, cast
 
 Activation = Callable[..., Any]
@@ -50,6 +50,15 @@ ACTIVATIONS: dict[str, Activation] = {
     "HardSwish": activations.hardswish,
     "GELU": activations.gelu,
     "GELU_taylor": gelu_taylor,
+}
+
+BINARY_OPERATIONS: dict[str, Activation] = {
+    "plus": lambda x, y: x + y,
+    "minus": lambda x, y: x - y,
+    "multiplies": lambda x, y: x * y,
+    "divides": lambda x, y: x / y,
+    "maximum": selection.maximum,
+    "minimum": selection.minimum,
 }
 
 
@@ -107,21 +116,23 @@ def bias_activation(
 
 def linear_combination_bias_elementwise(
     activation: Activation | str = "Identity",
-    binary: Activation | None = None,
+    binary: Activation | str = "plus",
     dtype: OutputType = None,
     *,
     store_t: bool = False,
 ) -> Epilogue:
     """CUTLASS's LinearCombinationBiasElementwise: D = activation(binary(α acc + β C, bias)).
 
-    ``binary``: a function of two values, None adds. ``store_t``: the argument of the activation is
-    an output ``t``, too.
+    ``binary``: a function of two values, or a name of ``BINARY_OPERATIONS``. ``store_t``: the
+    argument of the activation is an output ``t``, too. Raises EpilogueError for an unknown name.
     """
-    function = _activation(activation)
+    function, combine = (
+        _activation(activation),
+        _named_function("binary", binary, BINARY_OPERATIONS),
+    )
 
     def epilogue(acc: Any, c: Any, bias: Any, alpha: Any = 1.0, beta: Any = 1.0) -> Any:
-        z = _default(acc, c, alpha, beta)
-        t = z + bias if binary is None else binary(z, bias)
+        t = combine(_default(acc, c, alpha, beta), bias)
         d = _result(function(t), dtype)
         return {"d": d, "t": t} if store_t else d
 
@@ -193,11 +204,13 @@ def _scale_type(scale: ScaleType | str) -> ScaleType:
 
 
 def _activation(activation: Activation | str) -> Activation:
-    if callable(activation):
-        return activation
-    if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise EpilogueError(
-            f"activation must be a function or one of {known}, got {activation!r:.60}"
-        )
-    return ACTIVATIONS[activation]
+    return _named_function("activation", activation, ACTIVATIONS)
+
+
+def _named_function(what: str, given: Activation | str, named: dict[str, Activation]) -> Activation:
+    if callable(given):
+        return given
+    if given not in named:
+        known = ", ".join(named)
+        raise EpilogueError(f"{what} must be a function or one of {known}, got {given!r:.60}")
+    return named[given]

@@ -14,14 +14,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, EpilogueError
 from ...pickled_names import PickledByName
-from .foreign_functions import ForeignFunctions
+from .foreign_functions import ONLY_OUTPUT, ForeignFunctions
 from .graph import (
     ACCUMULATOR,
     BITMASK,
@@ -37,6 +36,7 @@ from .graph import (
 )
 from .operations import OPERATIONS
 from .reference import compute_type
+from .traced_reduction import TracedReduction
 from .user_function.function_key import function_key, new_key
 from .user_function.function_signature import epilogue_signature
 
@@ -143,15 +143,6 @@ class TracedValue(ForeignFunctions):
         return apply("not", self)
 
 
-@dataclass(frozen=True)
-class TracedReduction:
-    """A reduction of a value over dimensions of D, or a bitmask: an output, not an operand."""
-
-    value: TracedValue
-    reduction: str
-    reduced: str
-
-
 def apply(operation: str, *operands: Any) -> TracedValue:
     """The value of an operation of ``operations.OPERATIONS``; Python numbers become constants.
 
@@ -214,6 +205,8 @@ def constant(builder: GraphBuilder, number: Any, type_: str) -> TracedValue:
         if not isinstance(number, bool):
             raise EpilogueError(f"a condition must be True or False, got {number!r:.60}")
         return TracedValue(builder, builder.add(CONSTANT, type_, (), (int(number),)))
+    if isinstance(number, TracedReduction):
+        raise EpilogueError(f"{number!r} must not be an operand", hint=ONLY_OUTPUT)
     pack, unpack = _FORMS[type_]
     try:
         if isinstance(number, str | bytes):  # float() parses text

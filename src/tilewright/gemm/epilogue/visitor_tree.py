@@ -19,7 +19,8 @@ from typing import Any
 from ...dtypes import DType
 from ...errors import EpilogueError
 from .operations import OPERATIONS
-from .tracing import Epilogue, TracedReduction, apply, cast
+from .traced_reduction import TracedReduction
+from .tracing import Epilogue, apply, cast
 
 
 class VisitorNode:

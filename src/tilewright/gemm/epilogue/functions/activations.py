@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....errors import EpilogueError
 from ..tracing import TracedValue, apply
 from .elementwise import elementwise, polynomial, single
 from .exponentials import LOG2_E, exp2, sigmoid
@@ -105,7 +106,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     most 3 ulp off for x > 0, at most 2^-24 for x < 0. ``"fast_tanh"``: the same by ``tanh.approx``,
     7 operations, 1 MUFU, an error of 2^-17.
 
-    Raises ValueError for another ``approximate``.
+    Raises EpilogueError for another ``approximate``.
     """
     x = single(x, "gelu")
     if approximate == "none":
@@ -115,7 +116,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     if approximate == "tanh":
         return x * gelu_sigmoid(x)
     if approximate != "fast_tanh":
-        raise ValueError(f"approximate must be none, tanh or fast_tanh, got {approximate!r:.40}")
+        raise EpilogueError(f"approximate must be none, tanh or fast_tanh, got {approximate!r:.40}")
     argument = apply("fma", x * x, SQRT_2_OVER_PI * GELU_CUBIC, SQRT_2_OVER_PI) * x
     half = x * 0.5
     return apply("fma", apply("tanh_approx", argument), half, half)

@@ -20,7 +20,8 @@ from ....dtypes import from_numpy
 from ....errors import EpilogueError
 from ..graph import LOAD, ROUND, EpilogueOutput, GraphBuilder
 from ..reference import compute_type, evaluate
-from ..tracing import TracedReduction, TracedValue, apply, convert
+from ..traced_reduction import TracedReduction
+from ..tracing import TracedValue, apply, convert
 
 Array = npt.NDArray[Any]
 P = ParamSpec("P")

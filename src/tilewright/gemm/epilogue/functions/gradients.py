@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....errors import EpilogueError
 from ..tracing import TracedValue, apply
 from .activations import GELU_CUBIC, SQRT_2_OVER_PI, gelu_sigmoid, normal_tail, tail_argument
 from .elementwise import elementwise, single
@@ -115,7 +116,7 @@ def _gelu_parts(x: TracedValue, approximate: str) -> tuple[TracedValue, TracedVa
         below = apply("fma", u, density, tail)
         return value, where(x < 0, below, 1.0 - below)
     if approximate != "tanh":
-        raise ValueError(f"approximate must be none or tanh, got {approximate!r:.40}")
+        raise EpilogueError(f"approximate must be none or tanh, got {approximate!r:.40}")
     low, high = _GELU_LIMITS
     inner = clamp(x, low, high)
     s = gelu_sigmoid(inner)
@@ -127,7 +128,7 @@ def _gelu_parts(x: TracedValue, approximate: str) -> tuple[TracedValue, TracedVa
 @elementwise
 def dgelu(dy: Any, x: Any, approximate: str = "none") -> Any:
     """dy · gelu'(x): 20 operations, 2 MUFU; ``approximate="tanh"``: 14, 2 MUFU. gelu' has an error
-    of at most 2^-20 (tanh: 2^-18). Raises ValueError for another ``approximate``.
+    of at most 2^-20 (tanh: 2^-18). Raises EpilogueError for another ``approximate``.
     """
     return dy * _gelu_parts(single(x, "dgelu"), approximate)[1]
 
@@ -135,7 +136,7 @@ def dgelu(dy: Any, x: Any, approximate: str = "none") -> Any:
 @elementwise
 def dgeglu(dy: Any, gate: Any, up: Any, approximate: str = "none") -> Any:
     """The gradients of ``gate`` and ``up`` of ``geglu(gate, up)``. 24 operations, 2 MUFU;
-    ``approximate="tanh"``: 17, 2 MUFU. Raises ValueError for another ``approximate``.
+    ``approximate="tanh"``: 17, 2 MUFU. Raises EpilogueError for another ``approximate``.
     """
     value, derivative = _gelu_parts(single(gate, "dgeglu"), approximate)
     return dy * up * derivative, dy * value

@@ -11,7 +11,8 @@ from typing import Any
 
 from ....errors import EpilogueError
 from ..graph import BITMASK
-from ..tracing import TracedReduction, TracedValue
+from ..traced_reduction import TracedReduction
+from ..tracing import TracedValue
 from .elementwise import elementwise, single
 
 Axis = int | tuple[int, ...] | None
