@@ -1,6 +1,7 @@
 """Timing model of an SM: when each warp's instructions are issued, and where cycles go.
 
-Four schedulers issue one instruction a cycle each (on sm_5x a second one after a stall of 0). An
+Four schedulers issue one instruction a cycle each (on sm_5x a second one after a stall of 0): of
+the same warp as before, else of the oldest; a warp that yields goes behind the others. An
 instruction waits for its warp's stall, the barriers of its wait mask, its pipe, and the operands'
 register banks. Shared memory is one pipe of the SM, global memory has a fixed latency: caches,
 DRAM and clocks are not modelled.
@@ -118,7 +119,7 @@ class _Simulation:
         return max(times)
 
     def _slot(self, scheduler: int, queue: list[_Warp], now: int) -> bool:
-        """Issue from one scheduler: the same warp as before if it can, else the oldest."""
+        """Issue from one scheduler: the same warp as before if it can, else the first that can."""
         last = self.last[scheduler]
         order = sorted(queue, key=lambda w: w is not last)
         waits = []
@@ -149,7 +150,11 @@ class _Simulation:
         warp.ready = now + stall + conflicts
         warp.reason = "bank" if conflicts and stall <= 1 else "stall"
         warp.at += 1
-        self.last[scheduler] = None if control.yields else warp
+        self.last[scheduler] = warp
+        if control.yields:
+            self.last[scheduler] = None
+            self.queues[scheduler].remove(warp)
+            self.queues[scheduler].append(warp)
         if warp.at == len(warp.trace):
             self._finish(warp, scheduler)
         elif row.mnemonic == "BAR":

@@ -18,6 +18,7 @@ from .kernel_instruction import KernelInstruction
 from .timing_table import TimingTable
 
 _MAX_STALL = 15
+_PAIRED_CONTROL = {"BAR", "BRA"}  # as in maxas' SGEMM
 
 
 def schedule(
@@ -118,10 +119,12 @@ class _ListScheduler:
 
 def can_pair(timing: TimingTable, first: KernelInstruction, second: KernelInstruction) -> bool:
     """Whether sm_5x issues two instructions in one cycle: the second is a memory or conversion
-    instruction that waits for nothing, the first is arithmetic; one of them may read a constant.
+    instruction, BAR or BRA, the first is arithmetic; one of them may read a constant. The second
+    may wait for barriers: maxas' SGEMM has such pairs.
     """
     rows = timing.row(first.text), timing.row(second.text)
-    if not timing.dual or not rows[1].dual or rows[0].dual or second.control.wait:
+    is_second = rows[1].dual or rows[1].mnemonic in _PAIRED_CONTROL
+    if not timing.dual or not is_second or rows[0].dual:
         return False
     if rows[0].interval > 2 or rows[0].latency != "fixed" or rows[0].mnemonic in ("R2P", "P2R"):
         return False

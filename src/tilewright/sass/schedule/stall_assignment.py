@@ -17,6 +17,7 @@ from .list_scheduler import can_pair
 from .liveness import successors
 from .timing_table import TimingTable
 
+_BARRIER = "barrier"  # stands for a register file: its registers are the six barriers
 Ages = dict[tuple[Register, int], int]  # (register, its writer): cycles since the writer's issue
 
 
@@ -96,6 +97,9 @@ class _StallSearch:
                 del ages[key]
             if not self.timing.is_variable(self.instructions[i].text):
                 ages[register, i] = 0
+        control = self.instructions[i].control
+        for barrier in {control.read, control.write} - {0}:
+            ages[(_BARRIER, barrier), i] = 0
         if ages != self.after[i]:
             self.after[i] = ages
             changed = True
@@ -110,12 +114,11 @@ class _StallSearch:
         for (register, writer), age in after.items():
             made = self.instructions[writer].text
             needed = 0
+            if register[0] == _BARRIER and mine.control.wait >> register[1] - 1 & 1:
+                needed = self.timing.barrier_delay
             if register in used:
                 needed = self.timing.latency(made, mine.text, register)
             if register in effects.writes:
                 needed = max(needed, self.timing.write_order(made, mine.text, register))
             found.append(needed - age - self.stalls[j])
-        control = self.instructions[j].control
-        if any(b and mine.control.wait >> b - 1 & 1 for b in (control.read, control.write)):
-            found.append(self.timing.barrier_delay - self.stalls[j])
         return found
