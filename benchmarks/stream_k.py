@@ -36,6 +36,7 @@ SAMPLING = Sampling(pairs=12, burst_pairs=0, warm_up=0.05, replay=8e-4)
 SMS, TILE, MOST_WAVES, LAST_WAVE = DEFAULT_DEVICE.sms, 128, 6, (0.05, 0.6)
 DEPTHS = (2048, 4096, 8192, 16384)
 MOST_ERROR = 0.02  # |error| / (|A| |B|): K terms of bf16
+SCHEDULES = ("", "+2", "+3", "+sk2", "+sk3", "+sk4", "+sk5")
 KINDS = ("whole", "split-K", "stream-K")
 
 
@@ -70,7 +71,7 @@ def best_of_kinds(row: Row) -> dict[str, str]:
 
 def variants(tiles: list[str]) -> dict[str, str]:
     """Each configuration as it is, with split-K of the tail wave, and with stream-K."""
-    return {f"{tile}{more}": f"{tile}{more}" for tile in tiles for more in ("", "+2", "+sk")}
+    return {f"{tile}{more}": f"{tile}{more}" for tile in tiles for more in SCHEDULES}
 
 
 def measure(row: Row, configs: dict[str, str]) -> dict[str, list[float]]:

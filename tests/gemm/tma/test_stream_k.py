@@ -1,5 +1,5 @@
-"""Stream-K: every k-block is multiplied once, by CTAs that all have equally many; the exchange of
-partial accumulators gives the same bits in every order, and epilogues run once.
+"""Stream-K: every k-block is multiplied once, by CTAs that have equally many in each group; the
+exchange of partial accumulators gives the same bits in every order, and epilogues run once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ from tilewright.gemm import (
     parse,
     workspace_bytes,
 )
-from tilewright.gemm.tma.stream_k.stream_k_tile_scheduler import (
-    LEAST_K_BLOCKS,
-    StreamKTileScheduler,
-    data_parallel_tiles,
-)
+from tilewright.gemm.tma.stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from tilewright.ptx import parse as ptx_parse
 from tilewright.run import VmDevice
 from tilewright.vm import Machine
@@ -89,9 +85,9 @@ def record_work_tiles(k: Any, scheduler: StreamKTileScheduler, out: Any) -> None
     scheduler.for_each_tile(process)
 
 
-def parts(tiles: int, k_blocks: int, clusters: int) -> list[Part]:
+def parts(tiles: int, k_blocks: int, clusters: int, group: int) -> list[Part]:
     """The work tiles of all CTAs."""
-    config, whole = parse("tma:64x16x64:1:2+sk"), int(data_parallel_tiles(tiles, clusters))
+    config, whole = parse(f"tma:64x16x64:1:2+sk{group}"), tiles // clusters * clusters
     assert isinstance(config, TmaConfig)
 
     def kernel(k: Any, out: Any) -> None:
@@ -114,14 +110,17 @@ def parts(tiles: int, k_blocks: int, clusters: int) -> list[Part]:
 
 
 SCHEDULES = [
-    (7, 12, 6), (13, 33, 6), (11, 16, 6), (3, 40, 6), (1, 100, 7), (17, 64, 8), (100, 9, 66),
-    (133, 16, 132), (200, 64, 132), (2, 3, 5), (12, 16, 6), (9, 1, 4),
+    (8, 12, 6, 3), (15, 33, 6, 2), (11, 16, 6, 6), (3, 40, 6, 3), (1, 100, 7, 7), (2, 17, 8, 5),
+    (133, 16, 66, 32), (88, 16, 132, 3), (200, 64, 132, 4), (2, 3, 5, 5), (12, 16, 6, 2),
+    (9, 1, 4, 3), (10, 4, 6, 5), (5, 2, 9, 4),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tiles", "k_blocks", "clusters"), SCHEDULES)
-def test_each_k_block_is_multiplied_once(tiles: int, k_blocks: int, clusters: int) -> None:
-    made = parts(tiles, k_blocks, clusters)
+@pytest.mark.parametrize(("tiles", "k_blocks", "clusters", "group"), SCHEDULES)
+def test_each_k_block_is_multiplied_once(
+    tiles: int, k_blocks: int, clusters: int, group: int
+) -> None:
+    made = parts(tiles, k_blocks, clusters, group)
     for tile in range(tiles):
         own = sorted((part for part in made if part.tile == tile), key=lambda part: part.first)
         assert [own[0].first, own[-1].end] == [0, k_blocks]
@@ -129,43 +128,45 @@ def test_each_k_block_is_multiplied_once(tiles: int, k_blocks: int, clusters: in
         assert [part.partial for part in own] == [NONE, *(part.cta for part in own[1:])]
         assert own[0].added == tuple(part.cta for part in own[1:])
         assert all(part.cta < before.cta for before, part in pairwise(own))
-        assert all(part.index == 0 and not part.added for part in own[1:])
-        assert len(own) == 1 or min(part.end - part.first for part in own) >= LEAST_K_BLOCKS
+        assert all(part.index == tiles // clusters and not part.added for part in own[1:])
 
 
-@every_row(("tiles", "k_blocks", "clusters"), [row for row in SCHEDULES if row[1] > 8])
-def test_all_ctas_have_equally_many_k_blocks(tiles: int, k_blocks: int, clusters: int) -> None:
+@every_row(("tiles", "k_blocks", "clusters", "group"), SCHEDULES)
+def test_the_clusters_of_a_group_have_equally_many_k_blocks(
+    tiles: int, k_blocks: int, clusters: int, group: int
+) -> None:
+    """As many as its tiles have, one more where these do not divide."""
     blocks = [0] * clusters
-    for part in parts(tiles, k_blocks, clusters):
+    for part in parts(tiles, k_blocks, clusters, group):
         blocks[part.cta] += part.end - part.first
-    share = min(-(-tiles * k_blocks // clusters), tiles * k_blocks)
-    assert max(blocks) <= max(share, LEAST_K_BLOCKS) + 2 * (LEAST_K_BLOCKS - 1)
-
-
-@every_row(("tiles", "whole"), [(132, 132), (264, 264), (133, 0), (265, 132), (5, 0), (0, 0)])
-def test_whole_waves_are_not_divided(tiles: int, whole: int) -> None:
-    assert data_parallel_tiles(tiles, 132) == whole
+    each = -(-(tiles % clusters) // (clusters // group))
+    whole = tiles // clusters * k_blocks
+    assert max(blocks) == whole + -(-each * k_blocks // group)
+    assert min(blocks) >= whole
 
 
 # --- products -----------------------------------------------------------------------------------
 
 E4M3, S8 = ("e4m3", "e4m3", "bf16"), ("s8", "s8", "s32")
 CASES = [
-    ("tma:64x64x64:1:3+sk", GemmCase((150, 200, 900), HALF, layouts("tntt"))),
-    ("tma:64x64x64:2p:4+sk", GemmCase((250, 200, 700), BF16, layouts("tttt"), 0.5, 2.0)),
-    ("tma:128x64x64:2:3+sk~", GemmCase((100, 800, 900), BF16, layouts("nttn"), beta=1.0)),
-    ("tma:128x64x64:2:3/1x2+sk", GemmCase((250, 400, 1100), HALF, layouts("nttt"), 2.0)),
-    ("tma:64x64x128:1:3+sk", GemmCase((130, 140, 1500), E4M3, layouts("tntt", pad=16))),
-    ("tma:128x64x128:2:2+sk", GemmCase((300, 200, 2000), S8, layouts("tntt"), beta=1.0)),
-    ("tma:64x64x64:1:3+sk", GemmCase((60, 62, 900), BF16, layouts("tntt", gap=8), batch=7)),
-    ("tma:64x64x64:2p:3+sk", GemmCase((150, 200, 900), HALF, layouts("tntt"), alpha=0.0)),
-    ("tma:64x64x64:1:3+sk", GemmCase((64, 64 * 10, 300), HALF, layouts("tntt"))),
+    ("tma:64x64x64:1:3+sk4", GemmCase((150, 200, 900), HALF, layouts("tntt"))),
+    ("tma:64x64x64:2p:4+sk5", GemmCase((250, 200, 700), BF16, layouts("tttt"), 0.5, 2.0)),
+    ("tma:128x64x64:2:3+sk3~", GemmCase((100, 800, 900), BF16, layouts("nttn"), beta=1.0)),
+    ("tma:128x64x64:2:3/1x2+sk2", GemmCase((250, 400, 1100), HALF, layouts("nttt"), 2.0)),
+    ("tma:64x64x128:1:3+sk5", GemmCase((130, 140, 1500), E4M3, layouts("tntt", pad=16))),
+    ("tma:128x64x128:2:2+sk2", GemmCase((300, 200, 2000), S8, layouts("tntt"), beta=1.0)),
+    ("tma:64x64x64:1:3+sk3", GemmCase((60, 62, 900), BF16, layouts("tntt", gap=8), batch=7)),
+    ("tma:64x64x64:2p:3+sk3", GemmCase((150, 200, 900), HALF, layouts("tntt"), alpha=0.0)),
+    ("tma:64x64x64:1:3+sk3", GemmCase((64, 64 * 10, 300), HALF, layouts("tntt"))),
 ]
 
 
 @pytest.mark.parametrize(("config", "gemm_case"), CASES)
 def test_d_is_exact_and_nothing_else_is_written(config: str, gemm_case: GemmCase) -> None:
     check(gemm_case, VmDevice(FEW, checked=True), config)
+
+
+WHOLE = "tma:64x64x64:1:3"
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -178,14 +179,14 @@ def product(a: Array, b: Array, config: str, device: Any, **options: Any) -> Arr
 
 
 def test_parts_are_added_in_the_order_of_k() -> None:
-    """Six tiles of 20 k-blocks in five ranges of 24: at most two parts of a tile."""
-    a, b, on = normal(64, 1280), normal(1280, 64 * 6), VmDevice(FEW)
-    found = product(a, b, "tma:64x64x64:1:3+sk", on, out_dtype="f32")
-    for tile in range(6):
-        first, columns = 64 * (20 - 4 * (5 - tile)), slice(64 * tile, 64 * tile + 64)
-        spans = [s for s in (slice(0, first), slice(first, 1280)) if s.start < s.stop]
+    """The last two of seven tiles, of 20 k-blocks, in five ranges of 8."""
+    a, b, on = normal(64, 1280), normal(1280, 64 * 7), VmDevice(FEW)
+    found = product(a, b, "tma:64x64x64:1:3+sk5", on, out_dtype="f32")
+    for tile, inside in (*((i, ()) for i in range(5)), (5, (8, 16)), (6, (4, 12))):
+        columns = slice(64 * tile, 64 * tile + 64)
         own = [
-            product(a[:, s], b[s, columns], "tma:64x64x64:1:3", on, out_dtype="f32") for s in spans
+            product(a[:, 64 * i : 64 * j], b[64 * i : 64 * j, columns], WHOLE, on, out_dtype="f32")
+            for i, j in pairwise((0, *inside, 20))
         ]
         assert np.array_equal(found[:, columns], sum(own[1:], own[0])), tile
 
@@ -193,7 +194,7 @@ def test_parts_are_added_in_the_order_of_k() -> None:
 def test_no_order_of_warps_and_copies_changes_a_bit() -> None:
     a, b = normal(140, 1500), normal(72, 1500).T
     of_seeds = {
-        product(a, b, "tma:64x64x64:2p:3+sk", VmDevice(FEW, seed=seed)).tobytes()
+        product(a, b, "tma:64x64x64:2p:3+sk5", VmDevice(FEW, seed=seed)).tobytes()
         for seed in range(8)
     }
     assert len(of_seeds) == 1
@@ -216,13 +217,13 @@ def test_an_epilogue_runs_once(config: str) -> None:
         on = VmDevice(FEW, checked=True)
         return tilewright.matmul(a, b, device=on, config=text, epilogue=epilogue, c=c, bias=bias)
 
-    found, want = run(config.format("+sk")), run(config.format(""))
+    found, want = run(config.format("+sk5")), run(config.format(""))
     assert all(np.array_equal(found[name], want[name]) for name in want)
 
 
 def exchanged(seed: int, change: Callable[[str], str] = str) -> bool:
     """Whether D is right, of a product in three tiles over five CTAs, by kernels of other text."""
-    config, problem = parse("tma:64x64x64:1:3+sk"), Problem(64, 64 * 3, 1280, d="f32")
+    config, problem = parse("tma:64x64x64:1:3+sk5"), Problem(64, 64 * 3, 1280, d="f32")
     m, ones = Machine(seed=seed, step_limit=2_000_000), np.ones((192, 1280), np.float16)
     d = np.zeros((64, 192), np.float32)
     places = [m.upload(ones[:64]), m.upload(ones), 0, m.upload(d)]
@@ -252,14 +253,22 @@ def test_an_owner_waits_for_the_flags_of_the_others() -> None:
 
 
 def test_the_workspace_has_a_flag_and_an_accumulator_for_each_warpgroup() -> None:
-    config, problem = parse("tma:128x64x64:2:3+sk"), Problem(128, 64 * 6, 640)
+    config, problem = parse("tma:128x64x64:2:3+sk3"), Problem(128, 64 * 6, 640)
     assert workspace_bytes(problem, config, FEW) == 128 + 5 * 128 * 64 * 4
     assert len(kernels(problem, config, FEW)) == 2
     whole = Problem(128, 64 * 5, 640)
     assert workspace_bytes(whole, config, FEW) == 0 and len(kernels(whole, config, FEW)) == 1
 
 
-@every_row("text", ["tma:64x64x64:1:3d+sk", "tma:64x64x64:1:3*2+sk", "tma:64x64x64:1:3+sk+2"])
-def test_stream_k_excludes_other_ways_to_share_out_tiles(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"stream-K excludes|expected a configuration"):
+@every_row(
+    "text",
+    [
+        "tma:64x64x64:1:3d+sk3",
+        "tma:64x64x64:1:3*2+sk3",
+        "tma:64x64x64:1:3+sk3+2",
+        "tma:64x64x64:1:3+sk1",
+    ],
+)
+def test_invalid_configurations(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"stream-K (excludes|must)|expected a configuration"):
         parse(text)

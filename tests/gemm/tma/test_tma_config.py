@@ -42,7 +42,8 @@ def configs(draw: Any) -> TmaConfig:
     tail = split > 1 and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
     dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())
-    stream_k = split == 1 and not dynamic and draw(st.booleans())
+    whole = split > 1 or dynamic
+    stream_k = 0 if whole else draw(st.sampled_from([0, 0, 2, 3, 12]))
     return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic, stream_k)
 
 
@@ -59,7 +60,7 @@ def test_defaults_of_the_notation() -> None:
     assert parse("tma:128x256x64:2:4*3") == replace(plain, split=3)
     assert parse("tma:128x256x64:2:4+3") == replace(plain, split=3, tail=True)
     assert parse("tma:128x256x64:2:4d") == replace(plain, dynamic=True)
-    assert parse("tma:128x256x64:2:4+sk") == replace(plain, stream_k=True)
+    assert parse("tma:128x256x64:2:4+sk3") == replace(plain, stream_k=3)
     assert parse("tma:128x256x64:2:4@1~") == replace(plain, group=1, swap=True)
 
 
@@ -203,7 +204,10 @@ def test_the_grid_is_the_number_of_resident_work_tiles(
         tiles = max(tiles, resident)
     if made.cluster and ctas == 1:  # pairs of CTAs that share rows, in one wave
         assert (
-            made.cluster == (2, 1, 1) and config.split == 1 and not config.dynamic | config.stream_k
+            made.cluster == (2, 1, 1)
+            and config.split == 1
+            and not config.dynamic
+            and not config.stream_k
         )
         assert made.grid[0] == tiles + tiles % 2 <= 132
     else:

@@ -25,7 +25,7 @@ WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
 _NOTATION = notation(
-    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#|([+]sk))?(?:@#)?(~?)"
+    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#|[+]sk#)?(?:@#)?(~?)"
 )
 
 
@@ -42,7 +42,7 @@ class PartialTmaConfig(NamedTuple):
     cluster: tuple[int, int] | None
     split: int | None
     tail: bool
-    stream_k: bool
+    stream_k: int
     group: int | None
     swap: bool
 
@@ -61,7 +61,7 @@ class PartialTmaConfig(NamedTuple):
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
             split=int(found[11]) if found[11] else None,
             tail=found[10] == "+",
-            stream_k=bool(found[12]),
+            stream_k=int(found[12] or 0),
             group=int(found[13]) if found[13] else None,
             swap=bool(found[14]),
         )

@@ -349,5 +349,5 @@ def _unaddressed(
     if any(isinstance(operand, UnitsOperand) for operand in inputs.values()):
         unread |= {"map_b", "edge_b"}
     unread |= {"c", "d"} if tile.by_tma else {"map_c", "map_d"}
-    by_pointer = config.dynamic or config.stream_k
+    by_pointer = config.dynamic or config.stream_k > 0
     return unread | {"map_workspace" if by_pointer else "counter"}

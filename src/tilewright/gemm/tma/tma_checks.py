@@ -107,6 +107,13 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
         lambda: f": accumulators take {used} of {most} registers per thread for {problem}",
         "more warpgroups or a smaller tile",
     )
+    yield _Rule(
+        config.stream_k > config.resident_clusters(device),
+        lambda: (
+            f": groups of {config.stream_k} clusters must be resident on {device.name}, got "
+            f"{config.resident_clusters(device)}"
+        ),
+    )
     ctas = device.limits.cluster
     yield _Rule(config.ctas > ctas, lambda: f": a cluster has at most {ctas} CTAs")
 
@@ -173,7 +180,7 @@ def _group_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What the grouped tile scheduler requires."""
     if problem.groups is not None:
         yield _Rule(
-            (config.split > 1) | config.dynamic | config.stream_k,
+            (config.split > 1) | config.dynamic | (config.stream_k > 0),
             lambda: ": groups exclude split-K, stream-K and the dynamic tile scheduler",
         )
 

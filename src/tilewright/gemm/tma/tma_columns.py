@@ -38,11 +38,11 @@ class TmaColumns(TmaGeometry[Column]):
             for c in configs
         ]  # fmt: skip
         numbers = np.array(rows, np.int64).reshape(-1, 14).T
-        bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *flags = numbers
-        swap, dynamic, stream_k = (flag != 0 for flag in flags)
+        bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *more = numbers
+        swap, dynamic, stream_k = more
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
-            swap, dynamic, stream_k,
+            swap != 0, dynamic != 0, stream_k,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class TmaColumns(TmaGeometry[Column]):
             int(self.group[index]),
             bool(self.swap[index]),
             bool(self.dynamic[index]),
-            bool(self.stream_k[index]),
+            int(self.stream_k[index]),
         )
 
     def take(self, index: Column) -> TmaColumns:

@@ -18,7 +18,7 @@ from .tma_geometry import WGMMA_ROWS, TmaGeometry
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 
-_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|([+]sk))?(?:@#)?(~?)")
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk#)?(?:@#)?(~?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class TmaConfig(TmaGeometry[int]):
     kernel adds in order; with ``tail`` only the tiles of the tail wave are split. ``group``: rows
     of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the tile's M is the
     problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a static stride.
-    ``stream_k``: CTAs share the k-blocks of the last tiles evenly. Raises ConfigError.
+    ``stream_k``: groups of so many clusters share the k-blocks of the tail wave's tiles evenly; 0:
+    none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -45,10 +46,10 @@ class TmaConfig(TmaGeometry[int]):
     group: int = 8
     swap: bool = False
     dynamic: bool = False
-    stream_k: bool = False
+    stream_k: int = 0
 
     def __post_init__(self) -> None:
-        check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0)
+        check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
         bm, bn, bk = self.tile
         most = MAX_SLICES if bm == WGMMA_ROWS else 3
         if not 1 <= self.consumers <= most or (self.pingpong and self.consumers != 2):
@@ -70,6 +71,8 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: split-K must be 1 to {MAX_SPLIT}, got {self.split}")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
             raise ConfigError(f"{self}: the dynamic tile scheduler excludes split-K and clusters")
+        if self.stream_k not in (0, *range(2, MAX_SPLIT + 1)):
+            raise ConfigError(f"{self}: stream-K must be of 2 to {MAX_SPLIT} clusters")
         if self.stream_k and (self.split > 1 or self.dynamic):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
@@ -79,8 +82,8 @@ class TmaConfig(TmaGeometry[int]):
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
         ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
-        ``*SPLIT`` (split-K), ``+SPLIT`` (split-K of the tail wave) or ``+sk`` (stream-K),
-        ``@GROUP``, ``~`` (swap). Raises ConfigError.
+        ``*SPLIT`` (split-K), ``+SPLIT`` (split-K of the tail wave) or ``+skCLUSTERS``
+        (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
@@ -88,14 +91,14 @@ class TmaConfig(TmaGeometry[int]):
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
             int(found[11] or 1), found[10] == "+", int(found[13] or 8), bool(found[14]),
-            bool(found[7]), bool(found[12]),
+            bool(found[7]), int(found[12] or 0),
         )  # fmt: skip
 
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
         pingpong = "p" * self.pingpong
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
-        split += "+sk" * self.stream_k
+        split += f"+sk{self.stream_k}" * (self.stream_k > 0)
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 

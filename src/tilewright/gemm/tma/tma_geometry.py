@@ -46,7 +46,7 @@ class TmaGeometry(Generic[N]):
     group: N
     swap: Any
     dynamic: Any
-    stream_k: Any
+    stream_k: N
 
     @property
     def threads(self) -> N:
@@ -97,7 +97,7 @@ class TmaGeometry(Generic[N]):
     @property
     def mixes_partials(self) -> Any:
         """Whether some work tiles give D, and others partial accumulators."""
-        return self.tail | self.stream_k
+        return self.tail | (self.stream_k > 0)
 
     def stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""

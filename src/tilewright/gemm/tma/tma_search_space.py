@@ -156,7 +156,7 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     stages, never = np.zeros(rows, np.int64), np.zeros(rows, bool)
     return TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        never, never,
+        never, np.zeros(rows, np.int64),
     )  # fmt: skip
 
 

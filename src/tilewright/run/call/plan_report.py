@@ -171,7 +171,8 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     if config.dynamic:
         lines.append("dynamic tile scheduler: an atomic counter hands out the work tiles")
     if config.stream_k:
-        lines.append("stream-K tile scheduler: CTAs share the k-blocks of the last tiles evenly")
+        groups = f"groups of {config.stream_k} {'clusters' if config.ctas > 1 else 'CTAs'}"
+        lines.append(f"stream-K: {groups} share the k-blocks of the tail wave's tiles evenly")
     if config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
         lines.append(_split_line(tiles, config.split))

@@ -16,6 +16,7 @@ MAX_BEST = 40  # candidates of the cost model
 EXPANDED = 6  # of these, the number whose neighbours are candidates too
 GROUPS = 4, 8, 16
 CLUSTERS = (1, 1), (2, 1), (1, 2)
+STREAM_K = 2, 3, 4, 5
 
 
 def candidates(problem: gemm.Problem, device: target.DeviceSpec) -> list[gemm.AnyConfig]:
@@ -49,7 +50,7 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
             yield from ({"mma": shape} for shape in shapes)
         return
     yield {"dynamic": not config.dynamic}
-    yield {"stream_k": not config.stream_k}
+    yield from ({"stream_k": clusters, "split": 1, "tail": False} for clusters in STREAM_K)
     yield from ({"cluster": cluster} for cluster in CLUSTERS)
     for split in (config.split - 1, config.split + 1, 2 * config.split):
         yield {"split": split, "tail": config.tail and split > 1}

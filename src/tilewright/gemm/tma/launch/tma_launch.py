@@ -55,7 +55,7 @@ def shares_rows(problem: Problem, config: TmaGeometry[N]) -> Any:
     plain = problem.weights is None and problem.scaling is None and not problem.sparse
     down, across = config.tile_grid(problem)
     alone = (config.ctas == 1) & (config.split == 1)
-    alone &= select(config.dynamic | config.stream_k, False, True)
+    alone &= select(config.dynamic | (config.stream_k > 0), False, True)
     return select(alone & (down > 1) & (across > 1), plain, False)
 
 

@@ -17,7 +17,7 @@ from ...problem import Problem
 from ..tile_scheduler import WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP
-from .stream_k_tile_scheduler import StreamKTileScheduler, data_parallel_tiles
+from .stream_k_tile_scheduler import StreamKTileScheduler
 
 VECTOR = 4  # accumulators that a thread stores together
 FLAG_BYTES, FLAGS_ALIGNMENT = 4, 128
@@ -104,13 +104,12 @@ def grid_ctas(config: TmaConfig, device: DeviceSpec) -> int:
 
 def shares_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> bool:
     """Whether CTAs share the k-blocks of some tiles."""
-    return config.stream_k and stream_k_tiles(problem, config, device) > 0
+    return config.stream_k > 0 and stream_k_tiles(problem, config, device) > 0
 
 
 def stream_k_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
-    """Work tiles (of clusters) whose k-blocks are shared out."""
-    tiles = config.cluster_tiles(problem)
-    return tiles - data_parallel_tiles(tiles, config.resident_clusters(device))
+    """Work tiles (of clusters) whose k-blocks are shared out: those of the tail wave."""
+    return config.cluster_tiles(problem) % config.resident_clusters(device)
 
 
 def workspace_bytes(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:

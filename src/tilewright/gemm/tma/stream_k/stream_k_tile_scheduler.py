@@ -1,19 +1,22 @@
-"""Stream-K tile scheduler: all CTAs process equally many k-blocks, deterministic.
+"""Stream-K tile scheduler: groups of CTAs share the k-blocks of the last tiles, deterministic.
 
-Some tiles are processed whole, as by the static tile scheduler: as many waves of them as leave more
-than one wave of other tiles (data-parallel). The k-blocks of those others, one tile after another,
-are divided into ranges of equal length, one for each cluster, and the clusters process them first:
+Whole waves of tiles are processed as by the static tile scheduler (data-parallel). The tiles of the
+tail wave go to groups of ``config.stream_k`` clusters, to each as many, and the k-blocks of a
+group's tiles, one tile after another, are divided into ranges of equal length, one for each of its
+clusters. With groups of three and two tiles for each:
 
-    k-blocks   |    tile 0     |    tile 1     |    tile 2     |    tile 3     |    tile 4     |
-    ranges     |       0        |        1       |       2        |       3        |     4     …
+    k-blocks of a group   |       tile 0        |       tile 1        |
+    ranges                |      0       |      1       |      2      |
 
 A work tile is what a range has of a tile. The range with a tile's first k-block owns the tile: it
 adds the partial accumulators of the ranges that follow, in the order of K, and stores D. All others
-begin with what they have of a tile that they do not own, so an owner, which comes to the k-blocks
-that it shares at the end of its range, finds the partial accumulators in the workspace.
+begin with what they have of a tile that they do not own.
 
-Range i belongs to the i-th cluster from the last: clusters wait for those before them only, which
-have started when they start, so the kernel ends wherever clusters start in order.
+All clusters with the same range of their group are at the same k-block at a time, so they share
+rows of A and columns of B in the L2 as those of a whole wave do; one range for each cluster, from
+one end of the tail wave to the other, would share nothing. They also are neighbours, and ranges go
+backwards from the last cluster: clusters wait for those before them only, which have started when
+they start, so the kernel ends wherever clusters start in order.
 """
 
 from __future__ import annotations
@@ -22,22 +25,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ....builder import Builder
-from ...columns import N, larger, select
 from ..tile_scheduler import ProcessTile, TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
-
-# The k-blocks of a range, and those on either side of a boundary inside a tile, at least: shorter
-# parts cost more than the imbalance does.
-LEAST_K_BLOCKS = 4
-
-
-def data_parallel_tiles(tiles: N, resident: N) -> N:
-    """Work tiles (of clusters) that are processed whole: all if they fill whole waves, else all
-    waves but the tail wave and the one before.
-    """
-    waves = larger(tiles // resident - 1, 0)
-    whole: N = select(tiles % resident == 0, tiles, waves * resident)
-    return whole
 
 
 class StreamKTileScheduler(TileScheduler):
@@ -50,18 +39,20 @@ class StreamKTileScheduler(TileScheduler):
         full_tiles: Any,
     ) -> None:  # fmt: skip
         super().__init__(k, config, m, n, k_blocks, batches, None)
-        self.first_tile = full_tiles
         self.tile_blocks = k.max(k_blocks, 1)
-        total = (self.count - full_tiles) * self.tile_blocks
-        self.ranges = k.max(k.min(self.resident_clusters, total // LEAST_K_BLOCKS), 1)
-        self.each, self.more = total // self.ranges, total % self.ranges
-        self.cluster = k.ctaid.x // config.ctas
-        self.range = self.resident_clusters - 1 - self.cluster
+        self.cluster, last = k.ctaid.x // config.ctas, self.resident_clusters - 1
+        self.groups = self.resident_clusters // config.stream_k
+        shared = self.count - full_tiles
+        each = (shared + (self.groups - 1)) // self.groups
+        self.range = (last - self.cluster) // self.groups
+        before = k.min((last - self.cluster) % self.groups * each, shared)
+        self.first_tile = full_tiles + before
+        self.blocks = k.min(each, shared - before) * self.tile_blocks
         self.begin, self.end = (self._boundary(self.range + i) for i in (0, 1))
-        self.range_tile = self.begin // self.tile_blocks
         ends = (self.end + (self.tile_blocks - 1)) // self.tile_blocks
-        self.parts = k.select(self.end > self.begin, ends - self.range_tile, 0)
-        self.own = self.parts + full_tiles // self.resident_clusters
+        parts = k.select(self.end > self.begin, ends - self.begin // self.tile_blocks, 0)
+        self.whole = full_tiles // self.resident_clusters
+        self.own = self.whole + parts
 
     def for_each_tile(self, process: ProcessTile, first: Any = 0, groups: int = 1) -> None:
         """Call ``process`` for the work tiles of this CTA, as the static tile scheduler does."""
@@ -79,41 +70,39 @@ class StreamKTileScheduler(TileScheduler):
         """Call ``add(partial)`` for the partial accumulators of a tile that this CTA owns, in the
         order of K.
         """
-        k, blocks = self.k, self.tile_blocks
+        k, blocks, rank = self.k, self.tile_blocks, self.rank
         with k.if_(tile.k_blocks < self.k_blocks):  # it is the last of the range
             tile_end = (self.end + (blocks - 1)) // blocks * blocks
-            other = k.var(self.range + 1)
-            with k.while_(lambda: self._boundary(other) < tile_end):
-                cluster = self.resident_clusters - 1 - other
-                add(cluster * self.config.ctas + self.rank)
+            other, begin = k.var(self.range + 1), k.var(self.end)
+            with k.while_(lambda: begin < tile_end):
+                end = self._boundary(other + 1)
+                with k.if_(begin < end):
+                    cluster = self.cluster - (other - self.range) * self.groups
+                    add(cluster * self.config.ctas + rank)
+                begin.set(end)
                 other += 1
 
     def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
-        """(tile, first k-block, k-blocks, partial) of the CTA's work tile ``index``: first the
-        parts of tiles in its range, then whole tiles. A CTA has one partial at most, so its number
-        is that of the CTA.
+        """(tile, first k-block, k-blocks, partial) of the CTA's work tile ``index``: first whole
+        tiles, then the parts of tiles in its range. A CTA has one partial at most, so its number is
+        that of the CTA.
         """
         k, blocks = self.k, self.tile_blocks
-        is_part, tile = index < self.parts, self.range_tile + index
+        tile = self.begin // blocks + (index - self.whole)
         tile_begin = tile * blocks
         begin, end = k.max(self.begin, tile_begin), k.min(self.end, tile_begin + blocks)
-        first = begin - tile_begin
-        whole = (index - self.parts) * self.resident_clusters + self.cluster
+        is_whole, first = index < self.whole, begin - tile_begin
         return (
-            k.select(is_part, self.first_tile + tile, whole),
-            k.select(is_part, first, 0),
-            k.select(is_part, k.min(end - begin, self.k_blocks), self.k_blocks),
-            k.select(is_part & (first > 0), k.ctaid.x.view("s32"), -1),
+            k.select(
+                is_whole, index * self.resident_clusters + self.cluster, self.first_tile + tile
+            ),
+            k.select(is_whole, 0, first),
+            k.select(is_whole, self.k_blocks, k.min(end - begin, self.k_blocks)),
+            k.select(is_whole | (first == 0), -1, k.ctaid.x.view("s32")),
         )
 
     def _boundary(self, index: Any) -> Any:
-        """The k-block at which range ``index`` begins: not within ``LEAST_K_BLOCKS`` of where a
-        tile begins or ends, but there.
-        """
-        k, blocks = self.k, self.tile_blocks
-        index = k.min(index, self.ranges)
-        boundary = self.each * index + self.more * index // self.ranges
-        inside = boundary % blocks
-        before, after = inside < LEAST_K_BLOCKS, blocks - inside < LEAST_K_BLOCKS
-        nearest = k.select(before, 0, k.select(after, blocks, inside))
-        return boundary - inside + nearest
+        """The k-block, of those of the group, at which its range ``index`` begins."""
+        ranges, blocks = self.config.stream_k, self.blocks
+        index = self.k.min(index, ranges)
+        return blocks // ranges * index + blocks % ranges * index // ranges
