@@ -7,7 +7,8 @@ A row is BATCH:MxNxK, bf16, B column-major; ``BATCH:MxNxK:nt`` says the layouts 
 names. ``a*`` or ``b*`` before the row: one matrix A or B for the whole batch, a stride of 0 that
 torch broadcasts, too. A line of the Markdown table has median times of CUDA-graph replays,
 interleaved on a busy GPU, with random inputs that rotate past the L2; memory traffic, each matrix
-counted once; the ratio to torch; and whether the bits of some products are those of
+counted once; the ratio to torch (for torch itself, the time of a copy that moves as many bytes);
+and whether the bits of some products are those of
 ``tilewright.matmul`` of two matrices with the same configuration, else the largest
 |error| / (|A| |B|). Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
@@ -50,6 +51,8 @@ class BatchedCase:
         self.b = [self._random(b_batch, k, n, b_letter) for _ in range(count)]
         shape = self.batch, m, n
         self.d = [torch.empty(shape, dtype=torch.bfloat16, device="cuda") for _ in range(count)]
+        halves = (2, self.bytes // 4)
+        self.copied = [torch.zeros(halves, dtype=torch.int16, device="cuda") for _ in range(count)]
 
     @staticmethod
     def _random(batch: int, rows: int, columns: int, letter: str) -> torch.Tensor:
@@ -66,6 +69,11 @@ class BatchedCase:
     def torch(self, i: int) -> Any:
         i %= len(self.a)
         return torch.matmul(self.a[i], self.b[i], out=self.d[i])
+
+    def copy(self, i: int) -> Any:
+        """A copy that reads half of the bytes of a product, and writes the other half."""
+        target, source = self.copied[i % len(self.copied)]
+        return target.copy_(source)
 
     def check(self, work: Work, config: str | None) -> str:
         """Whether some products have the bits of a product of two matrices, else their error."""
@@ -102,10 +110,11 @@ def lines(row: str, configs: list[str | None]) -> list[str]:
     case = BatchedCase(row)
     works = usable(case, configs)
     count = max(calls(rough_seconds(case.torch), QUICK.replay), len(case.a))
-    graphs = [graph(work, count) for work in (case.torch, *works.values())]
+    graphs = [graph(work, count) for work in (case.torch, case.copy, *works.values())]
     bursts(graphs, 1, pause=0.0)
-    torch_times, *times = sustained(graphs, QUICK.pairs, QUICK.warm_up)
-    made = [f"| {row} torch | {1e6 * statistics.median(torch_times) / count:.2f} | | | |"]
+    torch_times, copy_times, *times = sustained(graphs, QUICK.pairs, QUICK.warm_up)
+    microseconds = [1e6 * statistics.median(own) / count for own in (torch_times, copy_times)]
+    made = [f"| {row} torch | {microseconds[0]:.2f} | | copy {microseconds[1]:.2f} µs | |"]
     for (config, work), own in zip(works.items(), times, strict=True):
         seconds = statistics.median(own) / count
         ratio = Ratio.of([theirs / ours for theirs, ours in zip(torch_times, own, strict=True)])

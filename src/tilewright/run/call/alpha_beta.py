@@ -58,6 +58,13 @@ def scale_factor(name: str, factor: Any, device: str, dtype: str = "f32") -> Sca
     return ScaleFactor(1.0, view.address)
 
 
+def has_several(factor: Any) -> bool:
+    """Whether a factor is an array of several elements."""
+    if type(factor) is float or type(factor) is int or not array_view.is_array(factor):
+        return False
+    return prod(factor.shape) > 1
+
+
 def _element(view: array_view.ArrayView) -> Any:
     return array_view.bits(view).view(dtypes.dtype(view.dtype).numpy).item()
 

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import gemm
+from ...errors import ProblemError
 from ...lazy_imports import calling, deferred
 from ...quantization.packed import is_quantized
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
 from ..devices.array_placement import stream_for_arrays, wait_for_hidden_streams
-from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta
+from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta, has_several
 from .batching.prepared_products import prepare
 from .fast_path import (
     CallCache,
@@ -29,7 +30,7 @@ from .fast_path import (
 )
 from .in_place import launch_in_place
 from .prepared_call import PreparedCall
-from .request import MatmulArguments, MatmulOptions
+from .request import MatmulArguments, MatmulOptions, default_result
 from .scaled.fast_scaled_call import is_gathered, unpacked
 from .staging import StagedCall
 
@@ -82,7 +83,8 @@ def matmul(
     ``c`` (M×N, of the result's type) is read only if ``beta`` is not 0. ``alpha`` and ``beta`` are
     numbers or one-element arrays. A one-element array on the GPU must be f32 (f64 for an f64
     result) and is read when the kernel runs. For an s32 result they must be the numbers 0 or 1. If
-    ``alpha`` is 0, the values of ``a`` and ``b`` have no effect.
+    ``alpha`` is 0, the values of ``a`` and ``b`` have no effect. Arrays of more elements broadcast
+    to the result, as operands of an epilogue do: (batch, 1, 1) is a factor for each matrix.
 
     ``device`` is where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``; None
     is a GPU if there is one, else the virtual machine. ``config`` is the kernel's configuration,
@@ -158,6 +160,8 @@ def slow_call(
             return _call_with_scales(arguments, options, problem)
         arguments = in_blocks
     a, b, c, out, alpha, beta, block_scales = arguments
+    if has_several(alpha) or has_several(beta):
+        return _call_with_factors(arguments, options, problem)
     products, scales, d = prepare(arguments, options)
     more = () if block_scales is None else (block_scales.a, block_scales.b)
     fast_call = None
@@ -181,16 +185,38 @@ def slow_call(
     return d if out is not None or finish is None else finish(a, d), fast_call
 
 
+def _call_with_factors(
+    arguments: MatmulArguments, options: MatmulOptions, problem: gemm.Problem | None
+) -> tuple[Any, FastCall | None]:
+    """``slow_call`` with arrays α or β of several elements: operands of an epilogue, which computes
+    D in the type that it has without.
+    """
+    if arguments.scales is not None:
+        what = "alpha and beta must have one element with block scales"
+        raise ProblemError(what, hint="pass them as operands of an epilogue")
+    if arguments.out is None and options.out_dtype is None:
+        dtype = default_result(array_view.view(arguments.a).dtype)
+        options = options._replace(out_dtype=dtype)
+    return _linear_combination_call(arguments, options, problem)
+
+
 def _call_with_scales(
     arguments: MatmulArguments, options: MatmulOptions, problem: gemm.Problem | None
 ) -> tuple[Any, FastCall | None]:
     """``slow_call`` of Scaled matrices whose scales are operands of an epilogue, which computes D
     in bf16 by default.
     """
+    if arguments.out is None and options.out_dtype is None:
+        options = options._replace(out_dtype=scaled_operands.default_dtype(arguments.b))
+    return _linear_combination_call(arguments, options, problem)
+
+
+def _linear_combination_call(
+    arguments: MatmulArguments, options: MatmulOptions, problem: gemm.Problem | None
+) -> tuple[Any, FastCall | None]:
+    """``slow_call`` with an epilogue that computes α x + β C."""
     a, b, c, out, alpha, beta, _ = arguments
     function, *factors = scaled_operands.linear_combination(c, alpha, beta)
-    if out is None and options.out_dtype is None:
-        options = options._replace(out_dtype=scaled_operands.default_dtype(b))
     passed = a, b, factors[0], out, *factors[1:], {}
     call, repeat = epilogue_call.slow_epilogue_call(passed, options, function, problem)
     if repeat is None or factors[0] is not None:  # a C is not read if β is 0

@@ -164,3 +164,28 @@ def test_bad_shapes_are_typed_errors(name: str) -> None:
     call, error, message = BAD[name]
     with pytest.raises(error, match=message):
         call()
+
+
+# --- factors of each matrix ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_alpha_and_beta_of_each_matrix(dtype: str) -> None:
+    """Arrays that broadcast to D: a factor for each matrix of a stack, the default type of D."""
+    a, b, c = (half(3, *shape).astype(dtype) for shape in ((40, 16), (16, 24), (40, 24)))
+    c = c.astype(np.int32) if dtype == "int8" else c
+    exact = a.astype(np.float32) @ b.astype(np.float32)
+    factor = np.array([2, 0, -3], np.float32).reshape(3, 1, 1)
+    other = np.array([0, 1, 2], np.float32).reshape(3, 1, 1)
+    for factors, want in (
+        ({"alpha": factor}, factor * exact),
+        ({"alpha": factor, "beta": other, "c": c}, factor * exact + other * c),
+        ({"beta": other, "c": c}, exact + other * c),
+    ):
+        for _ in range(2):
+            got = tilewright.matmul(a, b, device="vm", **factors)
+            assert got.dtype == c.dtype and np.array_equal(got, want.astype(c.dtype))
+    with pytest.raises(EpilogueError, match="alpha must broadcast to D"):
+        tilewright.matmul(a, b, alpha=np.ones(7, np.float32), device="vm")
+    with pytest.raises(ProblemError, match="c must be given"):
+        tilewright.matmul(a, b, beta=other, device="vm")
