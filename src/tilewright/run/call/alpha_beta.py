@@ -62,7 +62,7 @@ def has_several(factor: Any) -> bool:
     """Whether a factor is an array of several elements."""
     if type(factor) is float or type(factor) is int or not array_view.is_array(factor):
         return False
-    return prod(factor.shape) > 1
+    return bool(prod(factor.shape) > 1)
 
 
 def _element(view: array_view.ArrayView) -> Any:

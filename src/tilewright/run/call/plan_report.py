@@ -17,6 +17,7 @@ from ...gemm.tma.cost.tma_cost import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles
+from ...gemm.tma.stream_k.stream_k_tile_scheduler import tiles_of_group
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...quantization.scaled import Scaled
 from ...target import Target
@@ -230,7 +231,9 @@ def _waves(plan: PlanFacts) -> Lines:
     full = waves / -(-work_tiles // resident) if work_tiles else 0.0
     split = f" ({work_tiles:,} work tiles)" if work_tiles > tiles else ""
     if isinstance(config, gemm.TmaConfig) and shares_tiles(p, config, target):
-        split, full = f" (stream-K: {stream_k_tiles(p, config, target) * config.ctas:,})", 1.0
+        shared, clusters = stream_k_tiles(p, config, target), config.resident_clusters(target)
+        tail = tiles_of_group(shared, clusters, config.stream_k) / config.stream_k
+        split, full = f" (stream-K: {shared * config.ctas:,})", waves / (waves // 1 + tail)
     model = f"{target.name} ({target.target}, {target.sms} SMs)"
     per_sm = -(-resident // target.sms)
     return [

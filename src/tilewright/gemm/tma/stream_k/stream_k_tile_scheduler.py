@@ -17,6 +17,9 @@ rows of A and columns of B in the L2 as those of a whole wave do; one range for 
 one end of the tail wave to the other, would share nothing. They also are neighbours, and ranges go
 backwards from the last cluster: clusters wait for those before them only, which have started when
 they start, so the kernel ends wherever clusters start in order.
+
+Where a group has one tile of few k-blocks the parts come before the whole tiles, whose mainloops
+then overlap the exchange of partial accumulators. Deeper tiles are not in step after that.
 """
 
 from __future__ import annotations
@@ -25,8 +28,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ....builder import Builder
+from ...columns import N, larger
 from ..tile_scheduler import ProcessTile, TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
+
+
+def tiles_of_group(tiles: N, resident: N, clusters: N) -> N:
+    """Work tiles of the tail wave that a group of ``clusters`` clusters has, at most."""
+    groups = larger(resident // larger(clusters, 1), 1)
+    each: N = -(-(tiles % resident) // groups)
+    return each
+
+
+FIRST_K_BLOCKS = 64  # of a tile, at most, whose parts come before the whole tiles
 
 
 class StreamKTileScheduler(TileScheduler):
@@ -51,8 +65,11 @@ class StreamKTileScheduler(TileScheduler):
         self.begin, self.end = (self._boundary(self.range + i) for i in (0, 1))
         ends = (self.end + (self.tile_blocks - 1)) // self.tile_blocks
         parts = k.select(self.end > self.begin, ends - self.begin // self.tile_blocks, 0)
-        self.whole = full_tiles // self.resident_clusters
-        self.own = self.whole + parts
+        whole = full_tiles // self.resident_clusters
+        parts_first = (each == 1) & (self.tile_blocks <= FIRST_K_BLOCKS)
+        self.parts, self.own = parts, parts + whole
+        self.first_part = k.select(parts_first, 0, whole)
+        self.first_whole = k.select(parts_first, parts, 0)
 
     def for_each_tile(self, process: ProcessTile, first: Any = 0, groups: int = 1) -> None:
         """Call ``process`` for the work tiles of this CTA, as the static tile scheduler does."""
@@ -83,18 +100,19 @@ class StreamKTileScheduler(TileScheduler):
                 other += 1
 
     def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
-        """(tile, first k-block, k-blocks, partial) of the CTA's work tile ``index``: first whole
-        tiles, then the parts of tiles in its range. A CTA has one partial at most, so its number is
-        that of the CTA.
+        """(tile, first k-block, k-blocks, partial) of the CTA's work tile ``index``: a whole tile,
+        or the part of a tile in its range. A CTA has one partial at most, so its number is that of
+        the CTA.
         """
         k, blocks = self.k, self.tile_blocks
-        tile = self.begin // blocks + (index - self.whole)
+        part, number = index - self.first_part, index - self.first_whole
+        tile = self.begin // blocks + part
         tile_begin = tile * blocks
         begin, end = k.max(self.begin, tile_begin), k.min(self.end, tile_begin + blocks)
-        is_whole, first = index < self.whole, begin - tile_begin
+        is_whole, first = part >= self.parts, begin - tile_begin
         return (
             k.select(
-                is_whole, index * self.resident_clusters + self.cluster, self.first_tile + tile
+                is_whole, number * self.resident_clusters + self.cluster, self.first_tile + tile
             ),
             k.select(is_whole, 0, first),
             k.select(is_whole, self.k_blocks, k.min(end - begin, self.k_blocks)),
