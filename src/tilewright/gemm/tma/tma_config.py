@@ -32,8 +32,8 @@ class TmaConfig(TmaGeometry[int]):
     kernel adds in order; with ``tail`` only the tiles of the tail wave are split. ``group``: rows
     of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the tile's M is the
     problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a static stride.
-    ``stream_k``: groups of so many clusters share the k-blocks of the tail wave's tiles evenly; 0:
-    none do. Raises ConfigError.
+    ``stream_k``: groups of this number of clusters share the k-blocks of the tail wave's tiles
+    evenly; 0: none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
