@@ -1,14 +1,15 @@
 """Compare products of a 2:4 sparse matrix with cuSPARSELt, through torch, and with dense products.
 
     python benchmarks/sparse_products.py
+    python benchmarks/sparse_products.py --rows "" --compression f16,bf16,e4m3,s8
     python benchmarks/sparse_products.py --rows f16:8192x8192x8192 --configs tma:128x256x64:2:4,…
 
 A row is TYPE:MxNxK of W (M×K, sparse) times X (K×N, column-major); e4m3 accumulates fast. A line of
 the Markdown table has median times of CUDA-graph replays, interleaved on a busy GPU, with random
 inputs that rotate past the L2; the ratios to cuSPARSELt, whose algorithm its search has chosen, and
 to our dense product; and the largest |error| / (|W| |X|) against f64 in 64 rows. D is bf16 of
-8-bit types. Up to 64 columns a line has a copy of half of W's bytes, which moves as many as the
-product must read. With ``--configs`` each configuration is a line, all in one measurement. Needs an
+8-bit types. Up to 64 columns there are lines of a copy of half of W's bytes, which moves as many as
+the product must read, and of a kernel that reads them by bulk copies. With ``--configs`` each configuration is a line, all in one measurement. Needs an
 NVIDIA GPU of sm_90a and PyTorch with cuSPARSELt.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from compare.bulk_read import BulkRead
 from compare.peers import CHECKED_ROWS, TYPES, bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, Ratio, calls
 
@@ -78,6 +80,7 @@ class SparseCase:
         self.ds = [torch.empty((m, n), dtype=self.result, device="cuda") for _ in range(count)]
         self.compressed: list[torch.Tensor] = []
         self.copied: list[torch.Tensor] = []
+        self.reader: BulkRead | None = None
 
     def ours(self, i: int, config: str | None = None) -> Any:
         i %= len(self.ws)
@@ -117,6 +120,13 @@ class SparseCase:
             self.copied = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in self.ws]
         source, target = self.copied[i % len(self.ws)].chunk(2)
         return target.copy_(source)
+
+    def bulk_read(self, i: int) -> None:
+        """Read as many bytes as the sparse matrix has, by bulk copies, as kernel ``tma`` does."""
+        if self.reader is None:
+            self.copy(0)
+            self.reader = BulkRead(self.w.nbytes)
+        self.reader(self.copied[i % len(self.ws)])
 
     def error(self, work: Work) -> float:
         """The largest |error| / (|W| |X|) in some rows."""
@@ -180,7 +190,7 @@ def lines(row: str, configs: list[str | None], zeros: bool) -> list[str]:
     case.prepare_peer()
     works |= {"cuSPARSELt": case.peer, "dense": case.dense}
     if case.ds[0].shape[1] <= FEW:
-        works["copy"] = case.copy
+        works |= {"copy": case.copy, "bulk read": case.bulk_read}
     for name, work in list(works.items()):
         try:
             work(0)
@@ -200,7 +210,7 @@ def lines(row: str, configs: list[str | None], zeros: bool) -> list[str]:
             pairs = zip(times[name], times.get(peer, []), strict=False)
             ratio = Ratio.of([t / o for o, t in pairs]) if peer in times else None
             cells.append(f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "")
-        error = "" if name == "copy" else f"{case.error(work):.1e}"
+        error = "" if name in ("copy", "bulk read") else f"{case.error(work):.1e}"
         failed.append(f"| {' | '.join(cells)} | {error} |")
     return failed
 
@@ -209,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(ROWS), help="TYPE:MxNxK, separated by commas")
     parser.add_argument("--configs", default="", help="configurations, separated by commas")
-    parser.add_argument("--compression", action="store_true", help="rate of compress_24, too")
+    parser.add_argument("--compression", default="", help="types for the rate of compress_24")
     parser.add_argument("--zeros", action="store_true", help="all elements are zeros")
     parser.add_argument("--layers", type=int, default=0, help="number of random layers, too")
     given = parser.parse_args()
@@ -223,7 +233,7 @@ def main() -> None:
         except Exception as error:
             print(f"| {row} | {type(error).__name__}: {str(error)[:200]} |", flush=True)
         torch.cuda.empty_cache()
-    for type_ in ("f16", "bf16", "e4m3", "s8") if given.compression else ():
+    for type_ in filter(None, given.compression.split(",")):
         print(compression(type_, 8192, 8192), flush=True)
 
 
