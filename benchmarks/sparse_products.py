@@ -9,8 +9,9 @@ the Markdown table has median times of CUDA-graph replays, interleaved on a busy
 inputs that rotate past the L2; the ratios to cuSPARSELt, whose algorithm its search has chosen, and
 to our dense product; and the largest |error| / (|W| |X|) against f64 in 64 rows. D is bf16 of
 8-bit types. Up to 64 columns there are lines of a copy of half of W's bytes, which moves as many as
-the product must read, and of a kernel that reads them by bulk copies. With ``--configs`` each configuration is a line, all in one measurement. Needs an
-NVIDIA GPU of sm_90a and PyTorch with cuSPARSELt.
+the product must read, and of a kernel that reads them by bulk copies. With ``--configs`` each
+configuration is a line, all in one measurement. Needs an NVIDIA GPU of sm_90a and PyTorch with
+cuSPARSELt.
 """
 
 from __future__ import annotations

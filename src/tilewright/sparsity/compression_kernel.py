@@ -187,6 +187,9 @@ def _chunks(
     offset: Any,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """The metadata of the chunks of 16 bytes, and their stored elements in two words."""
+    if form.size == 1 and form.prune == "magnitude":
+        pairs = [_pair(k, form, words[i : i + 2]) for i in (0, 2)]
+        return pairs[0][0] | pairs[1][0] << 8, [pair[1] for pair in pairs]
     per_chunk = form.chunk * form.size // 4  # words
     found, stored = k.const("u32", 0), []
     for i in range(form.chunks_per_load):
@@ -236,11 +239,44 @@ def _magnitudes(k: Builder, form: CompressionForm, chunk: list[Any]) -> list[Any
         return [word & 0x7FFFFFFF for word in chunk]
     if form.size == 2:
         return [half for word in chunk for half in (word & 0x7FFF, word >> 16 & 0x7FFF)]
-    (word,) = chunk
-    if form.type == "s8":  # the sign of each byte in all of its bits, then its two's complement
-        signs = k.emit("prmt.b32", word.view("b32"), word.view("b32"), BYTE_SIGNS).view("u32")
-        word = (word ^ signs) + (signs & 0x01010101)  # no carries: -128 becomes 128
+    word = _magnitude_bytes(k, form, *chunk)
     return [word >> 8 * i & (0x7F if form.type in FP8 else 0xFF) for i in range(4)]
+
+
+def _pair(k: Builder, form: CompressionForm, chunks: list[Any]) -> tuple[Any, Any]:
+    """The metadata and the stored bytes of the larger halves of two chunks of 8-bit elements, by
+    the network of ``_largest`` on both, in the halves of words. Keys are less than 2^10 and so, as
+    bits of f16, subnormal numbers in the same order: max.f16x2 is also that of two integers.
+    """
+
+    def extremes(a: Any, b: Any) -> tuple[Any, Any]:
+        halves = a.view("f16x2"), b.view("f16x2")
+        return k.max(*halves).view("u32"), k.min(*halves).view("u32")
+
+    first, second = (_magnitude_bytes(k, form, word).view("b32") for word in chunks)
+    mask, keys = (0x7F007F if form.type in FP8 else 0xFF00FF), []
+    for i in range(4):
+        both = k.emit("prmt.b32", first, second, 0x4400 + 0x1111 * i).view("u32")
+        keys.append((both & mask) * 4 + (3 - i) * 0x10001)
+    (high, low), (high2, low2) = extremes(*keys[:2]), extremes(*keys[2:])
+    largest, smaller = extremes(high, high2)
+    other = extremes(smaller, extremes(low, low2)[0])[0]
+    # A key ends with 3 minus the position, so the larger of these is that of the first element.
+    front, back = extremes(largest & 0x30003, other & 0x30003)
+    codes = back * 4 + front ^ 0xF000F
+    bytes_ = back * 16 + front ^ 0x770033  # the second chunk's are bytes 4 to 7 of both
+    selector = (bytes_ | bytes_ >> 8).view("b32")
+    stored = k.emit("prmt.b32", *(word.view("b32") for word in chunks), selector)
+    return codes & 15 | codes >> 12, stored.view("u32")
+
+
+def _magnitude_bytes(k: Builder, form: CompressionForm, word: Any) -> Any:
+    """The magnitudes of four 8-bit elements; of floats with their signs."""
+    if form.type != "s8":
+        return word
+    # The sign of each byte in all of its bits, then its two's complement.
+    signs = k.emit("prmt.b32", word.view("b32"), word.view("b32"), BYTE_SIGNS).view("u32")
+    return (word ^ signs) + (signs & 0x01010101)  # no carries: -128 becomes 128
 
 
 def _largest(k: Builder, sizes: list[Any]) -> Any:
