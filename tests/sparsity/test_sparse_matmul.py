@@ -12,6 +12,7 @@ import pytest
 from rows import every_row
 from sparse_cases import CASES, NUMPY, SparseProduct, every_pattern
 from tilewright import Sparse24, compress_24, linear, matmul, mma, plan, relu
+from tilewright.cli import main
 from tilewright.errors import ConfigError, ProblemError, TilewrightError
 from tilewright.run.call.scaled.fast_scaled_call import unpacked
 
@@ -117,6 +118,18 @@ def test_a_plan() -> None:
     assert "magnitude" in relu_plan.explain() and "magnitude" not in plan(8, 8, 8).explain()
 
 
+@every_row("sparse", "ab")
+def test_a_plan_of_sizes(sparse: str) -> None:
+    """The same as of arrays, before there are any; also from the command line."""
+    w, x, _ = _layer()
+    of_arrays = plan(x, w.T, device="vm") if sparse == "b" else plan(w, x.T, device="vm")
+    sizes = (40, 96, 128) if sparse == "b" else (96, 40, 128)
+    of_sizes = plan(*sizes, sparse=sparse, device="vm")
+    assert of_sizes.problem == of_arrays.problem and of_sizes.config == of_arrays.config
+    words = ["plan", *map(str, sizes), "--sparse", sparse, "--device", "vm"]
+    assert main(words) == 0
+
+
 def test_no_elements() -> None:
     w = compress_24(np.zeros((5, 0), np.float16)).T
     assert (matmul(np.zeros((3, 0), np.float16), w, device="vm") == 0).all()
@@ -132,6 +145,10 @@ _W, _X, _ = _layer()
         (lambda: matmul(_W.T, _X), ProblemError, "sparse a must be sparse along K"),
         (lambda: matmul(_W, _W.T), ProblemError, "must not both be sparse"),
         (lambda: matmul(_X[:, :64], _W.T), ProblemError, "a 40×64 and b 128×96"),
+        (lambda: plan(8, 8, 6, sparse="a"), ProblemError, "K must be a multiple of 4 for sparse"),
+        (lambda: plan(8, 8, 8, sparse="c"), ProblemError, "sparse must be 'a', 'b' or None"),
+        (lambda: plan(8, 8, 8, sparse="b", layout="tt"), ProblemError, "layout must be tn or nn"),
+        (lambda: plan(_X, _W.T, sparse="b"), ProblemError, "sparse must not be given with"),
         (lambda: matmul(_X, _W.T, config="tma:64x32x64:1:3"), ConfigError, "with ~"),
         (lambda: matmul(_W, _X.T, config="tma:64x32x64:1:3~"), ConfigError, "no ~"),
         (lambda: matmul(_W, _X.T, config="tma:64x32x512:1:3"), ConfigError, "at most 256"),

@@ -41,17 +41,19 @@ def test_the_cusparselt_layout(dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["CUTLASS", "CUSPARSELT"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_matrix_of_ours_multiplied_by_torch(dtype: str, name: str) -> None:
-    """And read back: the same values and metadata."""
+def test_a_matrix_of_ours_in_torch(dtype: str, name: str) -> None:
+    """The same matrix, the same product, and read back the same values and metadata."""
     import torch
 
     kind = type(semi_structured(dtype, 128, 256, force_cutlass=name == "CUTLASS")[0])
     w = torch.randint(-4, 5, (128, 256)).to(getattr(torch, dtype))
     ours = compress_24(w, "magnitude")
     theirs = to_torch(ours, kind)
-    x = torch.randint(-4, 5, (64, 256), device="cuda").to(w.dtype)
-    expected = x.double() @ ours.decompress().cuda().double().T
-    assert (torch.nn.functional.linear(x, theirs).double() == expected.to(w.dtype).double()).all()
+    assert (theirs.to_dense().cpu() == ours.decompress()).all()
+    if name == "CUSPARSELT" or torch.cuda.get_device_capability()[0] == 8:  # CUTLASS needs sm_8x
+        x = torch.randint(-4, 5, (64, 256), device="cuda").to(w.dtype)
+        expected = (x.double() @ ours.decompress().cuda().double().T).to(w.dtype)
+        assert (torch.nn.functional.linear(x, theirs) == expected).all()
     again = from_torch(theirs)
     assert (again.decompress() == ours.decompress()).all()
     if name == "CUTLASS":

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..gemm.problem import SUPPORTED_TYPES
 from ..run import Plan, plan
-from ..run.call.gemm_plan import LAYOUTS
+from ..run.call.operands.sized_request import LAYOUTS
 
 
 def int_at_least(least: int) -> Callable[[str], int]:
@@ -55,6 +55,11 @@ def add_problem_options(to: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sparse_option(to: argparse.ArgumentParser) -> None:
+    """Add the option that makes A or B a 2:4 sparse matrix."""
+    to.add_argument("--sparse", choices=("a", "b"), help="the 2:4 sparse matrix, K-major")
+
+
 def add_config_option(to: argparse.ArgumentParser) -> None:
     """Add the option that sets the kernel's configuration."""
     to.add_argument("--config", default=None, help="configuration, for example tma:128x128x64:2p:5")
@@ -68,4 +73,6 @@ def plan_from_options(
         more["config"] = options.config
     types = options.a if options.b in (None, options.a) else f"{options.a},{options.b}"
     arguments: dict[str, Any] = {"dtype": types, "layout": options.layout, "out_dtype": options.d}
+    if "sparse" in options:
+        arguments["sparse"] = options.sparse
     return plan(*sizes, **arguments, c=with_c, device=options.device, **more)

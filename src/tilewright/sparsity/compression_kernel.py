@@ -38,11 +38,12 @@ NONE = 2**63 - 1  # no chunk has too many elements
 
 class CompressionForm(NamedTuple):
     """What a kernel is traced for: the elements' type, and what is kept: ``magnitude``, ``mask`` or
-    all that is not zero.
+    all that is not zero. ``whole_pairs``: rows are multiples of 32 bytes.
     """
 
     type: str
     prune: str
+    whole_pairs: bool = False
 
     @property
     def size(self) -> int:
@@ -76,6 +77,7 @@ def launch(
             f"kernel, got {given}",
             hint="on the CPU, device=None compresses any array",
         )
+    form = form._replace(whole_pairs=columns * form.size % (2 * LOAD) == 0)
     down, across = block_grid(form.type, rows, columns)
     values = kind.empty(w, (*lead, rows, columns // 2), given.dtype)
     metadata = kind.empty(w, (*lead, down, across, BLOCK_WORDS), METADATA_TYPE)
@@ -109,9 +111,11 @@ def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
 @cache
 def _kernel(form: CompressionForm) -> Traced:
     stored = "f32" if form.type == "tf32" else form.type
+    whole = LOAD if form.whole_pairs else LOAD // 2
     params = {
-        "w": f"ptr {stored} align 16", "values": f"ptr {stored} align 8", "metadata": "ptr s32",
-        "excess": "ptr s64", "rows": "u32", "columns": "u32", "down": "u32", "across": "u32",
+        "w": f"ptr {stored} align {LOAD}", "values": f"ptr {stored} align {whole}",
+        "metadata": "ptr s32", "excess": "ptr s64", "rows": "u32", "columns": "u32", "down": "u32",
+        "across": "u32",
     }  # fmt: skip
     name = "_".join(filter(None, ("compress_24", form.type, form.prune)))
     statics = {"form": form}
@@ -147,11 +151,15 @@ def _compress(
         places = [(row, first + half * quarter) for half in range(2)]
     loads = [load for at in places for load in _loads(k, form, w, mask, matrix, rows, columns, at)]
     bits = k.const("u32", 0)  # every load is issued before the first is used
-    for i, (words, masks, offset, inside) in enumerate(loads):
-        found, stored = _chunks(k, form, words, masks, excess, offset)
-        bits = bits | found << 4 * form.chunks_per_load * i
-        with k.when(inside):
-            target = (values + (offset >> 1)).aligned(8).cast("b32")
+    together = 2 if form.whole_pairs else 1  # loads of 32 consecutive bytes, a store of 16
+    for i in range(0, len(loads), together):
+        stored = list[Any]()
+        for j, (words, masks, offset, _) in enumerate(loads[i : i + together], i):
+            found, more = _chunks(k, form, words, masks, excess, offset)
+            bits = bits | found << 4 * form.chunks_per_load * j
+            stored += more
+        with k.when(loads[i][3]):
+            target = (values + (loads[i][2] >> 1)).aligned(8 * together).cast("b32")
             target.store([word.view("b32") for word in stored])
     metadata[(block * BLOCK_WORDS + thread).to("u64")] = bits.view("s32")
 

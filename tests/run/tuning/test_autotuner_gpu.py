@@ -25,7 +25,7 @@ def test_twenty_calls_take_longer_than_one() -> None:
     with bench(512, 512, 512) as there:
         entry, gpu = there.assemble(there.heuristic), there.device.gpu
         assert there.check(entry) is not None
-        work = there._work(entry.prepared, there._sets[0].views)
+        work = there._work(entry.prepared, there._sets[0])
         one = cuda.Graph(gpu, work)
         twenty = cuda.Graph(gpu, work, 20)
         short, long = cuda.time_interleaved([one, twenty], 9, owner=gpu)
@@ -40,6 +40,7 @@ def test_twenty_calls_take_longer_than_one() -> None:
     [
         {"dtype": "bf16", "layout": "tn"}, {"dtype": "f16", "layout": "nn", "c": True},
         {"dtype": "e4m3", "layout": "tt", "batch": 2}, {"dtype": "s8"}, {"dtype": "tf32"},
+        {"dtype": "f16", "sparse": "a"}, {"dtype": "e4m3", "sparse": "b", "batch": 2},
     ],
     ids=str,
 )  # fmt: skip

@@ -50,13 +50,14 @@ def bench(found: Plan) -> ConfigBenchmark:
 EXACT: list[dict[str, Any]] = [
     {"layout": "nt", "c": True, "out_dtype": "f32"}, {"dtype": "bf16", "layout": "nn"},
     {"dtype": "e4m3,e5m2", "layout": "nn", "batch": 2}, {"dtype": "s8,u8", "batch": 3},
-    {"dtype": "f32"},
+    {"dtype": "f32"}, {"dtype": "e4m3", "sparse": "b", "fast_accum": True},
     {"layout": "tn"}, {"dtype": "tf32"}, {"dtype": "e4m3", "fast_accum": True},
-    {"dtype": "f64", "layout": "nt", "c": True},
+    {"dtype": "f64", "layout": "nt", "c": True}, {"sparse": "a", "layout": "tt", "c": True},
+    {"dtype": "tf32", "sparse": "b", "batch": 2}, {"dtype": "s8,u8", "sparse": "a"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given", slow_but(EXACT[:5], EXACT), ids=str)
+@pytest.mark.parametrize("given", slow_but(EXACT[:6], EXACT), ids=str)
 @pytest.mark.parametrize("most", slow_but((2,), (2, 1000)))
 def test_all_configurations_give_the_same_bits(given: dict[str, Any], most: int) -> None:
     """With split-K or not, swapped or not, for any tile: sums of small integers are exact."""
@@ -75,8 +76,8 @@ class Spoiled(ConfigBenchmark):
 
     spoil = 0
 
-    def _work(self, prepared: Any, views: Any) -> Any:
-        work, d = super()._work(prepared, views), views["d"]
+    def _work(self, prepared: Any, matrices: Any) -> Any:
+        work, d = super()._work(prepared, matrices), matrices.views["d"]
 
         def spoiled(stream: int) -> None:
             work(stream)

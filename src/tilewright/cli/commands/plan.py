@@ -16,6 +16,7 @@ from ..gemm_options import (
     add_config_option,
     add_problem_options,
     add_size_arguments,
+    add_sparse_option,
     plan_from_options,
 )
 from ..ptx_source import read
@@ -28,6 +29,7 @@ def add(commands: Any) -> None:
     )
     add_size_arguments(explained)
     add_problem_options(explained)
+    add_sparse_option(explained)
     add_config_option(explained)
     explained.set_defaults(run=_plan)
     text = commands.add_parser(
@@ -37,6 +39,7 @@ def add(commands: Any) -> None:
     )
     text.add_argument("what", nargs="+", metavar="M N K | FILE")
     add_problem_options(text)
+    add_sparse_option(text)
     add_config_option(text)
     text.set_defaults(run=_ptx)
 

@@ -19,7 +19,12 @@ from ...run.tuning.search_space import candidates
 from ...run.tuning.tuning_database import TuningDatabase, tuning_database
 from ...run.tuning.tuning_result import TuningResult, from_json, to_json
 from .. import console
-from ..gemm_options import add_problem_options, add_size_arguments, plan_from_options
+from ..gemm_options import (
+    add_problem_options,
+    add_size_arguments,
+    add_sparse_option,
+    plan_from_options,
+)
 from ..output_files import write
 from ..text_table import table
 
@@ -61,6 +66,7 @@ def add(commands: Any) -> None:
 
 def _add_problem_variants(to: argparse.ArgumentParser) -> None:
     add_problem_options(to)
+    add_sparse_option(to)
     to.add_argument("--c", action="store_true", help="C is an operand")
     to.add_argument("--batch", type=int, default=None, metavar="N", help="batch size")
     to.add_argument("--fast", action="store_true", help="fast accumulation of 8-bit floats")

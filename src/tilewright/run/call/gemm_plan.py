@@ -16,11 +16,9 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
-import numpy as np
-
 from ... import gemm, sass
 from ...builder import Traced
-from ...errors import DeviceError, DtypeError, ProblemError, TargetError
+from ...errors import DeviceError, ProblemError, TargetError
 from ...gemm.epilogue.tracing import Epilogue
 from ...notebook_display import facts_html
 from ..arrays import array_view
@@ -36,16 +34,14 @@ from .epilogue_call import slow_epilogue_call
 from .epilogue_request import EpilogueArguments, epilogue_arguments, request_with_epilogue
 from .fast_path import FastCall
 from .matmul import slow_call
-from .matrix_layout import ArraySignature, contiguous_signature
 from .operands.output_overlap import common_device
+from .operands.sized_request import request_of_sizes
 from .plan_report import explain, explained, kept_share
 from .prepared_call import PreparedCall, prepare_call
 from .request import (
     MatmulArguments,
     MatmulOptions,
     Request,
-    default_result,
-    format_name,
     make_request,
 )
 from .scaled.block_scale_views import request_with_scales
@@ -58,8 +54,6 @@ from .scaled.scaled_operands import (
     without_scales,
 )
 from .staging import StagedCall
-
-LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
 class _LastCall(threading.local):
@@ -223,8 +217,8 @@ class Plan:
 def plan(
     *what: Any, dtype: Any = None, layout: str | None = None, c: Any = None, out: Any = None,
     out_dtype: Any = None, batch: int | None = None, precision: str = "ieee",
-    fast_accum: bool = False, device: Any = None, config: Any = None, epilogue: Any = None,
-    static: str | None = None, **operands: Any,
+    fast_accum: bool = False, device: Any = None, config: Any = None, sparse: str | None = None,
+    epilogue: Any = None, static: str | None = None, **operands: Any,
 ) -> Plan:  # fmt: skip
     """The plan for ``plan(m, n, k)`` or for arrays or ``Scaled`` matrices, ``plan(a, b)``; nothing
     runs.
@@ -232,24 +226,24 @@ def plan(
     With sizes, ``dtype`` is the inputs' type (default f16; ``"e4m3,e5m2"`` for two types;
     ``"tf32"`` is f32 with that precision) and ``layout`` is BLAS's name of A's and B's layouts
     (``t``: row-major, ``n``: column-major; default ``tt``). ``batch`` is the number of products,
-    and ``c=True`` adds a C. With arrays, these follow from the arrays. ``epilogue`` and its
-    operands, and ``static``, need arrays. The other arguments and the errors are those of
-    ``matmul``.
+    ``c=True`` adds a C, and ``sparse`` is the 2:4 sparse matrix, ``"a"`` or ``"b"`` (layout ``tn``
+    by default). With arrays, these follow from the arrays. ``epilogue`` and its operands, and
+    ``static``, need arrays. The other arguments and the errors are those of ``matmul``.
     """
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config, static)
     if epilogue is not None or operands:
         passed = epilogue_arguments(epilogue, c, ALPHA, BETA, operands)
-        _check_arrays_alone(dtype, layout, batch)
+        _check_arrays_alone(dtype, layout, batch, sparse)
         return _plan_with_epilogue(what, options, out, passed)
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
         check_static(static, None)
-        request = _request_of_sizes(
-            sizes, dtype, layout, c, out, out_dtype, batch, precision, fast_accum
+        request = request_of_sizes(
+            sizes, dtype, layout, c, out, out_dtype, batch, precision, fast_accum, sparse
         )
         on = device_by_name(device)
     elif (len(sizes), len(what)) == (0, 2):
-        _check_arrays_alone(dtype, layout, batch)
+        _check_arrays_alone(dtype, layout, batch, sparse)
         a, b = what
         return _plan_of_arrays(MatmulArguments(a, b, c, out, ALPHA, BETA), options)
     else:
@@ -258,9 +252,9 @@ def plan(
     return Plan.of(prepare_call(request, on, config), config)
 
 
-def _check_arrays_alone(dtype: Any, layout: Any, batch: Any) -> None:
+def _check_arrays_alone(*given: Any) -> None:
     """Raise ProblemError for what follows from the arrays."""
-    for name, value in {"dtype": dtype, "layout": layout, "batch": batch}.items():
+    for name, value in zip(("dtype", "layout", "batch", "sparse"), given, strict=True):
         if value is not None:
             raise ProblemError(f"{name} must not be given with arrays, got {value!r}")
 
@@ -332,65 +326,3 @@ def _plan_with_epilogue(
     on = device_for_arrays(requested.device, options.device)
     prepared = prepare_call(request, on, options.config)
     return replace(Plan.of(prepared, options.config, own.function), kept=kept_share(a, b))
-
-
-def _request_of_sizes(
-    sizes: list[int], dtype: Any, layout: str | None, c: Any, out: Any, out_dtype: Any,
-    batch: int | None, precision: str, fast_accum: bool,
-) -> Request:  # fmt: skip
-    if c is not None and not isinstance(c, bool | np.bool_) and not array_view.is_array(c):
-        raise ProblemError(f"c must be True or False if sizes are given, got {c!r:.60}")
-    if out is not None or (hasattr(c, "shape") and c.shape):
-        hint = "c=True adds a C, out_dtype is D's type"
-        raise ProblemError("c and out must not be arrays if sizes are given", hint=hint)
-    types = _input_types("f16" if dtype is None else dtype)
-    if isinstance(dtype, str) and "tf32" in types:
-        if types != ("tf32", "tf32") or precision not in ("ieee", "tf32"):
-            what = f"dtype 'tf32' must be that of both inputs, got {dtype!r}, {precision!r}"
-            raise DtypeError(what, hint="it is f32 with precision='tf32'")
-        types, precision = ("f32", "f32"), "tf32"
-    order = "tt" if layout is None else layout
-    request = _contiguous_request(sizes, types, order, bool(c), out_dtype, batch)
-    return request._replace(precision=precision, fast_accum=bool(fast_accum))
-
-
-def _input_types(dtype: Any) -> tuple[Any, Any]:
-    """A's and B's types, as the caller wrote them."""
-    names = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
-    if len(names) > 2:
-        raise DtypeError(f"dtype must be one format, or A's and B's, got {dtype!r}")
-    return names[0], names[-1]
-
-
-def _contiguous_request(
-    sizes: list[int],
-    types: tuple[Any, Any],
-    layout: str,
-    with_c: bool,
-    out_dtype: Any,
-    batch: int | None,
-) -> Request:
-    m, n, k = sizes
-    if min(sizes) < 0:
-        raise ProblemError(f"sizes must be at least 0, got {m}×{n}×{k}")
-    if not isinstance(batch, int | None):
-        raise ProblemError(f"batch must be a number of products or None, got {batch!r}")
-    if str(layout).lower() not in LAYOUTS:
-        raise ProblemError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
-    formats = format_name(types[0], "dtype"), format_name(types[1], "dtype")
-    result = default_result(formats[0]) if out_dtype is None else format_name(out_dtype)
-    stack = () if batch is None else (batch,)
-    a, b = (
-        _signature((*stack, *shape), dtype, letter.lower() == "t")
-        for shape, dtype, letter in zip(((m, k), (k, n)), formats, layout, strict=True)
-    )
-    d = contiguous_signature((*stack, m, n), result, "cpu")
-    return Request(a, b, d if with_c else None, None, result, with_c)
-
-
-def _signature(shape: tuple[int, ...], dtype: str, row_major: bool) -> ArraySignature:
-    if row_major:
-        return contiguous_signature(shape, dtype, "cpu")
-    transposed = (*shape[:-2], shape[-1], shape[-2])
-    strides = contiguous_signature(transposed, dtype, "cpu").strides
-    return ArraySignature(shape, (*strides[:-2], strides[-1], strides[-2]), dtype, "cpu", 0)

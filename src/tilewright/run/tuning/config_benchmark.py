@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from ... import cuda, dtypes, gemm
 from ...errors import DeviceError
+from ...mma.metadata_blocks import chunk_size, pack_metadata, positions_table
+from ...sparsity.sparse24 import Sparse24
 from ..arrays.array_view import ArrayView
 from ..call.alpha_beta import ScaleFactor
 from ..call.in_place import relayout_spec
@@ -81,6 +83,7 @@ class _Set(NamedTuple):
 
     views: dict[str, ArrayView]
     flat: dict[str, Array]
+    metadata: int = 0  # the address of a sparse matrix' metadata
 
 
 class ConfigBenchmark:
@@ -114,10 +117,11 @@ class ConfigBenchmark:
         with ExitStack() as stack:
             self._addresses = stack.enter_context(device_allocations(self.device))
             rng = np.random.default_rng(0)
+            self._metadata = _random_metadata(self.request, rng)
             self._whole = self._made({x: _whole(s, rng) for x, s in self._inputs().items()})
             data = {x: _normal(s, rng) for x, s in self._inputs().items()}
             self._sets = [self._made(data) for _ in range(self._count())]
-            self._wanted = _product(self.request, self._whole.flat)
+            self._wanted = _product(self.request, self._whole.flat, self._metadata)
             self._stack = stack.pop_all()
         return self
 
@@ -141,7 +145,7 @@ class ConfigBenchmark:
         found = np.full((1, _span(view) * view.itemsize), _BACKGROUND, np.uint8)
         found = found.view(f"u{view.itemsize}")
         self.device.upload(view.address, found, found.size)
-        self._work(entry.prepared, self._whole.views)(0)
+        self._work(entry.prepared, self._whole)(0)
         self.device.wait()
         self.device.download(found, view.address, found.size)
         d = _strided(found[0].view(dtypes.dtype(view.dtype).numpy), self._d)
@@ -188,7 +192,12 @@ class ConfigBenchmark:
             views[name] = view = self._placed(s)
             bits = flat[name].view(f"u{s.itemsize}").reshape(1, -1)
             self.device.upload(view.address, bits, bits.size)
-        return _Set(views, flat)
+        if self._metadata is None:
+            return _Set(views, flat)
+        words = self._metadata.reshape(1, -1)
+        address = self._alloc(words.nbytes)
+        self.device.upload(address, words, words.size)
+        return _Set(views, flat, address)
 
     def _placed(self, s: ArraySignature) -> ArrayView:
         address = self._alloc(_span(s) * s.itemsize + MAX_ALIGN) + s.misalignment
@@ -212,7 +221,7 @@ class ConfigBenchmark:
 
     def _rotation(self, prepared: PreparedCall) -> Work:
         """A replay's calls, each with the next matrices."""
-        works = [self._work(prepared, s.views) for s in self._sets]
+        works = [self._work(prepared, s) for s in self._sets]
 
         def run(stream: int) -> None:
             for i in range(self._calls):
@@ -220,8 +229,9 @@ class ConfigBenchmark:
 
         return run
 
-    def _work(self, prepared: PreparedCall, views: dict[str, ArrayView]) -> Work:
+    def _work(self, prepared: PreparedCall, matrices: _Set) -> Work:
         """A call for these matrices: copies, kernels, and D's copy back."""
+        views = matrices.views
         parts, lying = prepared.layouts, [x for x in views if prepared.layouts[x].copied]
         at = {x: view.address for x, view in views.items()}
         at |= {x: self._temporary(x, views[x], parts[x]) for x in lying}
@@ -234,7 +244,9 @@ class ConfigBenchmark:
         back = relayout.prepare(self.device, d)
         space = self._room("w", prepared.workspace) if prepared.workspace else 0
         scales = ScaleFactor(1.0), ScaleFactor(float(self.request.reads_c))
-        given = Addresses(at["a"], at["b"], at.get("c", 0), at["d"], space)
+        given = Addresses(
+            at["a"], at["b"], at.get("c", 0), at["d"], space, metadata=(matrices.metadata, 0)
+        )
 
         def work(stream: int) -> None:
             there(ends, stream)
@@ -271,9 +283,34 @@ def _normal(s: ArraySignature, rng: np.random.Generator) -> Array:
     return rng.standard_normal(_span(s), np.float32).astype(numpy)
 
 
-def _product(request: Request, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
+def _random_metadata(request: Request, rng: np.random.Generator) -> Array | None:
+    """Valid metadata of the sparse matrix, if there is one."""
+    if not request.sparse:
+        return None
+    type_ = request.mma_dtypes[request.sparse == "b"]
+    m, n, k = request.mnk
+    valid = np.flatnonzero(positions_table(type_)[1]).astype(np.uint8)
+    rows = m if request.sparse == "a" else n
+    return pack_metadata(type_, rng.choice(valid, (*request.batch, rows, k // chunk_size(type_))))
+
+
+def _dense(request: Request, flat: dict[str, Array], name: str, metadata: Array | None) -> Array:
+    """A or B, which may be sparse."""
+    s = request.a if name == "a" else request.b
+    stored = _strided(flat[name], s)
+    if not s.sparse_axis:
+        return stored
+    type_ = request.mma_dtypes[name == "b"]
+    rows = stored if name == "a" else stored.swapaxes(-1, -2)
+    dense: Array = Sparse24(rows, metadata, type_, transposed=name == "b").decompress()
+    return dense
+
+
+def _product(
+    request: Request, flat: dict[str, Array], metadata: Array | None
+) -> list[tuple[Any, Array]]:
     """Some rows of D's first and last matrix, each with its index."""
-    a, b = _strided(flat["a"], request.a), _strided(flat["b"], request.b)
+    a, b = (_dense(request, flat, name, metadata) for name in "ab")
     m, matrices = request.mnk[0], {(0,), (-1,)} if request.batch else {()}
     rows = np.unique(np.linspace(0, m - 1, min(m, _ROWS)).astype(int))
     expected = []
