@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_OPERANDS = 24  # arrays of an epilogue
 PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
-SCALE_ADDRESSES = ("scale_a", "scale_b")  # of block scales
+SCALE_ADDRESSES = ("scale_a", "scale_b", "scale_b2")  # of block scales
 METADATA_ADDRESSES = ("metadata", "metadata2")  # of a sparse matrix, and of a pair's second one
 GROUP_ADDRESS = "groups"  # of the sizes of groups
 INDEX_ADDRESSES = ("gather", "scatter")  # of the rows of A that are read, of D that are written

@@ -174,8 +174,8 @@ class Problem:
         if self.a not in FP8:
             allowed = " and ".join(FP8)
             raise DtypeError(f"A with block scales must be of {allowed}, got {self.a}")
-        if self.pair:
-            raise ProblemError("block scales exclude a pair of matrices B")
+        if self.pair and self.sparse:
+            raise ProblemError("block scales of two matrices B exclude a sparse matrix")
 
     def _check_weights(self) -> None:
         if self.weights is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from references.block_scaled_products import (
     CASES,
     CONTIGUOUS,
     COPIED,
+    PAIRS,
     ROWS_BLOCKS,
     BlockScaledCase,
     operands,
+    pair_product,
     placed,
     product,
     reference,
@@ -28,7 +31,7 @@ from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import ConfigError, DtypeError, ProblemError, TargetError
 from tilewright.gemm.block_scaling import BlockScaling
-from tilewright.quantization import quantize
+from tilewright.quantization import Scaled, quantize
 from tilewright.run import VmDevice
 from tilewright.run.call.request import BlockScales
 
@@ -55,6 +58,77 @@ def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, 
         left, right = Resident.of(a), Resident.of(np.ascontiguousarray(b.T)).T
         found = product(left, right, given, config=config, out_dtype="f32").numpy()
     assert same(found, reference(a, b, scales))
+
+
+@every_row("pair", PAIRS[:2], ids=str)
+def test_two_matrices_b(pair: tuple[BlockScaledCase, tuple[str, str]]) -> None:
+    check_pair(pair)
+
+
+@pytest.mark.slow
+@every_row("pair", PAIRS[2:], ids=str)
+def test_more_of_two_matrices_b(pair: tuple[BlockScaledCase, tuple[str, str]]) -> None:
+    check_pair(pair)
+
+
+def check_pair(pair: tuple[BlockScaledCase, tuple[str, str]]) -> None:
+    with registered():
+        found, expected = pair_product(
+            *pair, Resident.of, lambda x, *view: Resident.of(x).cut(*view)
+        )
+    assert same(found.numpy(), expected)
+
+
+def test_a_gated_layer_and_groups() -> None:
+    """SwiGLU in one kernel: of a layer, of experts, and repeated."""
+    rng = np.random.default_rng(6)
+    x, w, gate = (
+        rng.standard_normal(s).astype(np.float32) for s in ((40, 200), *[(2, 96, 200)] * 2)
+    )
+    a = quantize(x, "e4m3", (1, 128))
+    up, gated = (quantize(v, "e4m3", (128, 128)) for v in (w, gate))
+    single = partial(tilewright.linear, out_dtype="f32", device="vm")
+
+    def layer(rows: slice, expert: int) -> Any:
+        tokens = Scaled(a.data[rows], a.scales[rows], a.block)
+        first, second = (Scaled(v.data[expert], v.scales[expert], v.block) for v in (gated, up))
+        expected = np.maximum(single(tokens, first), 0) * single(tokens, second)
+        given = {"gate": first, "activation": "relu"}
+        assert np.array_equal(single(tokens, second, **given), expected)
+        return expected
+
+    expected = np.concatenate([layer(slice(0, 17), 0), layer(slice(17, 40), 1)])
+    found = tilewright.grouped_matmul(
+        a, (gated.T, up.T), offsets=np.array([17, 40], np.int32), out_dtype="f32", device="vm",
+        epilogue=lambda g, u: tilewright.relu(g) * u,
+    )  # fmt: skip
+    assert np.array_equal(found, expected)
+
+
+def test_scales_of_two_matrices_that_do_not_fit() -> None:
+    x, w = np.ones((40, 300), np.float32), np.ones((200, 300), np.float32)
+    a, b = quantize(x, "e4m3", (1, 128)), quantize(w, "e4m3", (128, 128)).T
+    others = {
+        "a must have one scale or one per row": quantize(w, "e4m3", (1, 128)).T,
+        "of one type, got f32 and bf16": quantize(w, "e4m3", (128, 128), scale_dtype="bf16").T,
+        "the same strides": Scaled(b.data, np.ascontiguousarray(b.scales), b.block),
+    }
+    with registered():
+        left, first = (_resident(v) for v in (a, b))
+        for text, second in others.items():
+            with pytest.raises((ProblemError, DtypeError), match=text):
+                tilewright.matmul(left, (first, _resident(second)), epilogue=lambda x, y: x + y)
+
+
+def _resident(x: Scaled) -> Scaled:
+    """The same matrix in a device's memory, with the same strides."""
+    data, scales = (
+        Resident.of(part.T).T
+        if part.flags.f_contiguous and min(part.shape) > 1
+        else Resident.of(part)
+        for part in (x.data, x.scales)
+    )
+    return Scaled(data, scales, x.block)
 
 
 def test_batches_layouts_and_factors() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,13 @@ from references.block_scaled_products import (
     CASES,
     CONTIGUOUS,
     COPIED,
+    PAIRS,
     BlockScaledCase,
     operands,
+    pair_product,
     placed,
     product,
+    same,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
@@ -27,6 +32,20 @@ def test_the_bits_are_a_virtual_machine_s(case: BlockScaledCase) -> None:
             for device in ("cuda", "vm")
         ]
         assert np.array_equal(*(x.view(np.uint8) for x in found))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_two_matrices_b(pair: tuple[BlockScaledCase, tuple[str, str]]) -> None:
+    torch = pytest.importorskip("torch")
+
+    def array(x: np.ndarray[Any, Any]) -> Any:
+        type_ = {"float8_e4m3fn": torch.float8_e4m3fn}.get(x.dtype.name, torch.float8_e5m2)
+        return torch.from_numpy(x.view(np.uint8)).cuda().view(type_)
+
+    found, expected = pair_product(
+        *pair, array, lambda x, *view: torch.from_numpy(x).cuda().as_strided(*view)
+    )
+    assert same(found.cpu().numpy(), expected)
 
 
 @pytest.mark.parametrize("case", COPIED, ids=str)

@@ -10,6 +10,7 @@ import tilewright
 from tilewright.dtypes import dtype
 from tilewright.gemm.block_scaling import BLOCK, BlockScaling
 from tilewright.gemm.epilogue.reference import fma
+from tilewright.quantization import Scaled
 from tilewright.run.call.matmul import slow_call
 from tilewright.run.call.request import BlockScales, MatmulArguments, MatmulOptions
 
@@ -53,6 +54,15 @@ COPIED = [
     BlockScaledCase("tma:128x96x128:2p:3*2", ROWS_COLUMNS, (140, 100, 1300)),
     BlockScaledCase("tma:256x64x128:2:3/1x2", BLOCKS, (520, 100, 600)),
     BlockScaledCase("tma:128x48x128:2:4d", BLOCKS_COLUMNS, (200, 90, 640)),
+]
+
+PAIRS = [  # the case, and how the scales lie
+    (BlockScaledCase("tma:128x192x128:2:3", ROWS_BLOCKS, (40, 200, 200)), ("mn", "k")),
+    (BlockScaledCase("tma:128x96x128:2p:3", ROWS_COLUMNS, (140, 60, 300)), ("mn", "mn")),
+    (BlockScaledCase("tma:128x32x128:1:4~", BLOCKS_COLUMNS, (20, 100, 300)), ("k", "mn")),
+    (BlockScaledCase("tma:256x64x128:2:3~", ROWS_BLOCKS, (50, 160, 300)), ("mn", "k")),
+    (BlockScaledCase("tma:64x64x128:1:4/2x1", BLOCKS, (140, 60, 256)), ("k", "k")),
+    (BlockScaledCase("tma:64x64x128:1:4d", ROWS_BLOCKS, (70, 60, 300)), ("", "")),
 ]
 
 
@@ -106,6 +116,35 @@ def product(
     """D as a device computes it."""
     arguments = MatmulArguments(a, b, c, out, alpha, beta, scales)
     return slow_call(arguments, MatmulOptions(**options))[0]
+
+
+def _product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def pair_product(
+    case: BlockScaledCase, contiguous: tuple[str, str], array: Any, strided: Any, device: Any = None
+) -> tuple[Any, Any]:
+    """(A B₁) · (A B₂) in f32 from one kernel, and from the reference. ``array``: of a library;
+    ``strided``: as ``placed`` takes it.
+    """
+    config, scaling, mnk = case
+    left, right = (operands(mnk, scaling, ("e4m3", "e5m2"), hostile=True, seed=s) for s in (0, 1))
+    a, b = left[0], (left[1], right[1])
+    scales = [given[2]._replace(a=left[2].a) for given in (left, right)]
+    found = [placed(each, contiguous, strided) for each in scales]
+    matrices = [
+        Scaled(array(np.ascontiguousarray(x.T)).T, each.b, (BLOCK, scaling.columns))
+        for x, each in zip(b, found, strict=True)
+    ]
+    for _ in range(2):  # the second time by the fast path
+        product = tilewright.matmul(
+            Scaled(array(a), found[0].a, (scaling.rows, BLOCK)), matrices, config=config,
+            out_dtype="f32", epilogue=_product, device=device,
+        )  # fmt: skip
+    with np.errstate(all="ignore"):
+        first, second = (reference(a, x, each) for x, each in zip(b, scales, strict=True))
+        return product, first * second
 
 
 def same(got: Any, expected: Any) -> bool:

@@ -89,6 +89,23 @@ class ScaledParameters(TmaParameters):
     map_scale_a: Pointer = parameter(TENSOR_MAP, address="scale_a")
     map_scale_b: Pointer = parameter(TENSOR_MAP, address="scale_b")
 
+    @property
+    def scale_maps(self) -> tuple[tuple[Pointer, ...], tuple[Pointer, ...]]:
+        """The tensor maps of the scales of A, and of each B."""
+        return (self.map_scale_a,), (self.map_scale_b,)
+
+
+@dataclass(frozen=True)
+class ScaledPairParameters(ScaledParameters, PairParameters):
+    """With the block scales of a pair, both of the same strides."""
+
+    scale_b2: Reg = parameter("u64", address="scale_b2")
+    map_scale_b2: Pointer = parameter(TENSOR_MAP, address="scale_b2")
+
+    @property
+    def scale_maps(self) -> tuple[tuple[Pointer, ...], tuple[Pointer, ...]]:
+        return (self.map_scale_a,), (self.map_scale_b, self.map_scale_b2)
+
 
 @dataclass(frozen=True)
 class WeightParameters(TmaParameters):
@@ -138,7 +155,7 @@ def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
     if problem.scaling is not None:
-        base = ScaledParameters
+        base = ScaledPairParameters if problem.pair else ScaledParameters
     if problem.weights is not None:
         base = WeightParameters
     if problem.sparse:
@@ -244,8 +261,8 @@ def _scale_values(
     if problem.scaling is None:
         return {}
     values: dict[str, object] = {}
-    depth, sizes = max(1, -(-problem.k // BLOCK)), {"m": problem.m, "n": problem.n}
-    runs = zip(SCALE_ADDRESSES, sizes.items(), config.scale_runs(problem), strict=True)
+    depth, sizes = max(1, -(-problem.k // BLOCK)), {"m": problem.m, "n": problem.d_columns}
+    runs = zip(SCALE_ADDRESSES[:2], sizes.items(), config.scale_runs(problem), strict=True)
     for name, (dimension, size), run in runs:
         leading, batch, inner = strides[name]
         values |= {f"{name}_{dimension}": leading, f"{name}_k": inner, f"{name}_batch": batch}
@@ -257,13 +274,16 @@ def _scale_values(
         batches = (problem.batch, batch) if problem.batched else (0, 0)
         matrix = GlobalMatrix(PLACEHOLDER, *lines, *batches)
         values[f"map_{name}"] = matrix.map("f32", run.box, 0).encode()
+    if problem.pair and "map_scale_b" in values:
+        values["map_scale_b2"] = values["map_scale_b"]
     return values
 
 
 def _unaddressed_scales(problem: Problem) -> set[str]:
-    loaded = zip(
-        SCALE_ADDRESSES, problem.scaling.contiguous if problem.scaling else (), strict=False
-    )
+    if problem.scaling is None:
+        return set()
+    a, b = problem.scaling.contiguous
+    loaded = zip(SCALE_ADDRESSES, (a, b, b), strict=True)
     return {name if contiguous else f"map_{name}" for name, contiguous in loaded}
 
 

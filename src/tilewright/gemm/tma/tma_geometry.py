@@ -262,12 +262,14 @@ class TmaGeometry(Generic[N]):
 
     def scale_runs(self, problem: Problem) -> tuple[ScaleRun, ScaleRun]:
         """The block scales of A and of B in a stage."""
-        scaling, (bm, bn, _) = problem.scaling, self.tile
+        scaling, (rows, columns) = problem.scaling, self.d_tile(problem)
         assert scaling is not None
-        extents = select(self.swap, bn, bm), select(self.swap, bm, bn)
-        each = zip(extents, (scaling.rows, scaling.columns), scaling.contiguous, strict=True)
-        a, b = (ScaleRun.of(*run) for run in each)
-        return a, b
+        m, n = select(self.swap, columns, rows), select(self.swap, rows, columns)
+        a, b = scaling.contiguous
+        return (
+            ScaleRun.of(m, scaling.rows, a),
+            ScaleRun.of(n, scaling.columns, b, 2 if problem.pair else 1),
+        )
 
     def scale_stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage's block scales in f32."""

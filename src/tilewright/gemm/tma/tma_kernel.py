@@ -305,8 +305,7 @@ class TmaKernel:
         if self.gathers:  # A by the gather warp
             copies = [self._swapped(left, right)[1]]
         if self.scales and isinstance(p, ScaledParameters):
-            scale_maps = self._swapped(p.map_scale_a, p.map_scale_b)
-            copies += scale_copies(k, self.scales, scale_maps)
+            copies += scale_copies(k, self.scales, self._swapped(*p.scale_maps))
         if stages.metadata and isinstance(p, SparseParameters):
             copies.append(MetadataCopy(k, stages.metadata, p, self.config))
         return copies

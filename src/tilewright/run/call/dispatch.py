@@ -177,7 +177,7 @@ class Dispatch:
         strides = (s.strides for s in signatures)
         return {
             name: gemm.MatrixStrides(side, batch, inner)
-            for name, (side, inner, batch) in zip(SCALE_ADDRESSES, strides, strict=True)
+            for name, (side, inner, batch) in zip(SCALE_ADDRESSES, strides, strict=False)
         }
 
     def _index_limits(self) -> dict[str, gemm.MatrixStrides]:

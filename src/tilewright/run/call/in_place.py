@@ -40,10 +40,13 @@ def launch_in_place(
     layout = prepared.layouts["d"]
     d = _allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
     space = _allocate(views.a, prepared.workspace, owners) if prepared.workspace else 0
+    scale_a, scale_b, scale_b2 = (
+        view.address if view else 0 for view in views.scales or (None,) * 3
+    )
     metadata, metadata2 = (view.address if view else 0 for view in views.metadata)
     addresses = Addresses(
         at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands,
-        (views.scales[0].address, views.scales[1].address) if views.scales else (0, 0),
+        (scale_a, scale_b, scale_b2),
         (metadata, metadata2),
         group_addresses(views),
     )  # fmt: skip

@@ -27,7 +27,7 @@ class OperandViews(NamedTuple):
     c: ArrayView | None
     d: ArrayView
     b2: ArrayView | None = None
-    scales: tuple[ArrayView, ArrayView] | None = None
+    scales: tuple[ArrayView, ArrayView, ArrayView | None] | None = None
     groups: tuple[ArrayView, ArrayView | None, ArrayView | None] | None = None
 
     @property

@@ -36,8 +36,8 @@ else:
 class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
     ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue;
-    ``scales``: of A's and B's block scales; ``metadata``: of a sparse A or B, and of ``b2``;
-    ``groups``: of the sizes of groups, and of the indices of rows of A and D.
+    ``scales``: of the block scales of A, B and ``b2``; ``metadata``: of a sparse A or B, and of
+    ``b2``; ``groups``: of the sizes of groups, and of the indices of rows of A and D.
     """
 
     a: int
@@ -47,7 +47,7 @@ class Addresses(NamedTuple):
     workspace: int = 0
     b2: int = 0
     operands: tuple[int, ...] = ()
-    scales: tuple[int, int] = (0, 0)
+    scales: tuple[int, int, int] = (0, 0, 0)
     metadata: tuple[int, int] = (0, 0)
     groups: tuple[int, int, int] = (0, 0, 0)
 
@@ -143,7 +143,8 @@ class PreparedCall:
         unread = at.d & -MAX_ALIGN
         a, b = at.a or unread, at.b or unread
         ab = (b, a) if self.swapped else (a, b)
-        factors = at.scales[::-1] if self.swapped else at.scales
+        of_a, of_b, of_b2 = at.scales
+        factors = (of_b, of_a, of_b2) if self.swapped else at.scales
         for launch, arguments in self._kernels:
             own = at.c, at.d, at.workspace, at.b2 or unread, *factors, *at.metadata
             addresses = (*ab, *own, *at.groups, *at.operands)
@@ -171,7 +172,7 @@ class PreparedCall:
         """
         names = list(MATRICES)
         if self.swapped:
-            for one, other in (MATRICES[:2], SCALE_ADDRESSES):
+            for one, other in (MATRICES[:2], SCALE_ADDRESSES[:2]):
                 i, j = MATRICES.index(one), MATRICES.index(other)
                 names[i], names[j] = other, one
         return [

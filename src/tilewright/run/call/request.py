@@ -33,12 +33,13 @@ class BlockScales(NamedTuple):
     """The arrays of scales of a product of A (M×K) and B (K×N), in blocks of 128 along K.
 
     ``a``: (M / rows, K / 128), ``b``: (K / 128, N / columns), rounded up, f32; of a stack of
-    matrices, a stack of either.
+    matrices, a stack of either. ``b2``: of the second matrix B of a pair.
     """
 
     scaling: BlockScaling
     a: Any
     b: Any
+    b2: Any = None
 
 
 class MatmulArguments(NamedTuple):
@@ -91,7 +92,9 @@ class EpilogueRequest(NamedTuple):
 
 
 class BlockScaleRequest(NamedTuple):
-    """Block scales: the strides are along M (of A) or N (of B), along K, and of the batch."""
+    """Block scales: the strides are along M (of A) or N (of B), along K, and of the batch. Those
+    of the second matrix B of a pair are as those of the first.
+    """
 
     scaling: BlockScaling
     a: OperandSignature

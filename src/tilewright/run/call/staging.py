@@ -64,9 +64,10 @@ class StagedCall:
         b2 = 0
         if views.b2 is not None:
             b2 = self._upload_matrix(views.b2, layouts["b2"])
-        scales = (0, 0)
-        if views.scales is not None:
-            scales = (self._upload_compact(views.scales[0]), self._upload_compact(views.scales[1]))
+        scale_a, scale_b, scale_b2 = (
+            0 if view is None else self._upload_compact(view)
+            for view in views.scales or (None,) * 3
+        )
         metadata, metadata2 = (
             0 if view is None else self._upload_compact(view) for view in views.metadata
         )
@@ -75,16 +76,9 @@ class StagedCall:
             for view in views.groups or (None,) * 3
         )
         return Addresses(
-            a,
-            b,
-            c,
-            d,
-            workspace,
-            b2,
-            scales=scales,
-            metadata=(metadata, metadata2),
-            groups=(sizes, gather, scatter),
-        )
+            a, b, c, d, workspace, b2, scales=(scale_a, scale_b, scale_b2),
+            metadata=(metadata, metadata2), groups=(sizes, gather, scatter),
+        )  # fmt: skip
 
     def _upload_d(self) -> int:
         """Upload D, of which the kernel writes the rows of groups only."""

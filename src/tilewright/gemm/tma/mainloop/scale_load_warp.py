@@ -15,7 +15,7 @@ from ...epilogue.operand_loads import load_vector
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
 from ..tile_scheduler import TileScheduler, WorkTileInfo
-from ..tma_arguments import ScaledParameters
+from ..tma_arguments import ScaledPairParameters, ScaledParameters
 from ..tma_config import TmaConfig
 from .scale_run import SCALE_BYTES, ScaleRun
 from .stage_scales import StageScales
@@ -26,11 +26,11 @@ SCALE_WARP = 3  # of the producer warpgroup
 
 class ScaleOperand(NamedTuple):
     """The scales of the rows, or of the columns, of a CTA's tile: element (i, j), of ``type``, is
-    the scale of block i of rows or columns in block j of K. ``extent``: rows or columns of the
-    matrix.
+    the scale of block i of rows or columns in block j of K. ``addresses``: one for each matrix.
+    ``extent``: rows or columns of the matrix.
     """
 
-    address: Reg
+    addresses: tuple[Reg, ...]
     stride: Reg
     k_stride: Reg
     batch_stride: Reg
@@ -45,19 +45,26 @@ def scale_operands(
     scaling = problem.scaling
     assert scaling is not None
     type_a, type_b = scaling.types
-    a = ScaleOperand(p.scale_a, p.scale_a_m, p.scale_a_k, p.scale_a_batch, p.m, type_a)
-    b = ScaleOperand(p.scale_b, p.scale_b_n, p.scale_b_k, p.scale_b_batch, p.n, type_b)
+    own: tuple[Reg, ...] = (p.scale_b,)
+    n = p.n
+    if isinstance(p, ScaledPairParameters):
+        own, n = (p.scale_b, p.scale_b2), p.n // 2
+    a = ScaleOperand((p.scale_a,), p.scale_a_m, p.scale_a_k, p.scale_a_batch, p.m, type_a)
+    b = ScaleOperand(own, p.scale_b_n, p.scale_b_k, p.scale_b_batch, n, type_b)
     return (b, a) if config.swap else (a, b)
 
 
 class _ScaleCopy:
-    """A lane's copies of one scale in each 32 of a run. Scales of f32 are copied by ``cp.async``,
-    others are loaded by ``load`` and converted.
+    """A lane's copies of one scale in each 32 of a run, of matrix ``number``. Scales of f32 are
+    copied by ``cp.async``, others are loaded by ``load`` and converted.
     """
 
-    def __init__(self, k: Builder, operand: ScaleOperand, run: ScaleRun, lane: Any) -> None:
+    def __init__(
+        self, k: Builder, operand: ScaleOperand, run: ScaleRun, lane: Any, number: int
+    ) -> None:
         self.k, self.operand, self.run, self.lane = k, operand, run, lane
-        self.base = global_pointer(k, operand.address).cast(operand.type)
+        self.base = global_pointer(k, operand.addresses[number]).cast(operand.type)
+        self.offset = number * run.matrix_bytes  # in a stage
         self.numbers = range(0, run.length, LANES)
         self.offsets = [k.var("u64", 0) for _ in self.numbers]
         self.loaded = [k.var("f32", 0.0) for _ in self.numbers if operand.type != "f32"]
@@ -72,7 +79,8 @@ class _ScaleCopy:
         start = start * operand.k_stride
         if tile.batch is not None:
             start = start + tile.batch.to("u64") * operand.batch_stride
-        first, last = first // self.run.side, (operand.extent - 1) // self.run.side
+        run = self.run
+        first, last = first // run.matrices // run.side, (operand.extent - 1) // run.side
         for number, offset in zip(self.numbers, self.offsets, strict=True):
             index = k.min(first + (self.lane + number), last)
             k.mov(start + index.to("u64") * operand.stride, into=offset)
@@ -89,7 +97,7 @@ class _ScaleCopy:
         unless the k-block ``exists``.
         """
         k = self.k
-        own = k.pointer("shared", "f32", address + self.lane * SCALE_BYTES)
+        own = k.pointer("shared", "f32", address + (self.offset + self.lane * SCALE_BYTES))
         for i, (number, offset) in enumerate(zip(self.numbers, self.offsets, strict=True)):
             left = self.run.length - number
             with k.when(self.lane < left) if left < LANES else nullcontext():
@@ -146,4 +154,5 @@ class ScaleLoadWarp:
 
 def _copies(k: Builder, operand: ScaleOperand, run: ScaleRun) -> list[_ScaleCopy]:
     """The copies of a run, unless tensor copies load it."""
-    return [] if run.contiguous else [_ScaleCopy(k, operand, run, k.laneid)]
+    numbers = () if run.contiguous else range(run.matrices)
+    return [_ScaleCopy(k, operand, run, k.laneid, number) for number in numbers]

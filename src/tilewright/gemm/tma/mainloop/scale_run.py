@@ -23,21 +23,23 @@ RUN_ALIGNMENT = 128  # bytes, of what a tensor copy writes in shared memory
 
 class ScaleRun(NamedTuple):
     """The scales of a tile's rows, or of its columns, in a stage: one for each block of ``side``
-    that the tile meets, ``length`` at most. ``contiguous``: as ``BlockScaling`` has it. The fields
+    that the tile meets, ``length`` at most. ``contiguous``: as ``BlockScaling`` has it.
+    ``matrices``: 2 where the tile's halves are of two matrices B, each with such a run. The fields
     are numbers, or columns of candidates.
     """
 
     length: Any
     side: int
     contiguous: str
+    matrices: int = 1
 
     @classmethod
-    def of(cls, extent: Any, side: int, contiguous: str) -> ScaleRun:
-        """Those of a tile of this extent, which begins at a multiple of it."""
+    def of(cls, extent: Any, side: int, contiguous: str, matrices: int = 1) -> ScaleRun:
+        """Those of a tile of this extent in each matrix, which begins at a multiple of it."""
         if side == 1:
-            return cls(extent, side, contiguous)
+            return cls(extent, side, contiguous, matrices)
         before = BLOCK - power_of_two_divisor(extent, BLOCK)  # of the first block, at most
-        return cls(-(-(before + extent) // BLOCK), side, contiguous)
+        return cls(-(-(before + extent) // BLOCK), side, contiguous, matrices)
 
     @property
     def step(self) -> int:
@@ -59,11 +61,16 @@ class ScaleRun(NamedTuple):
 
     @property
     def copied_bytes(self) -> Any:
-        """Bytes of the box."""
+        """Bytes of the box, of one matrix."""
         line, lines = self.box
         return line * lines * SCALE_BYTES
 
     @property
+    def matrix_bytes(self) -> Any:
+        """Bytes in a stage, of one matrix."""
+        return -(-self.copied_bytes // RUN_ALIGNMENT) * RUN_ALIGNMENT
+
+    @property
     def bytes(self) -> Any:
         """Bytes in a stage."""
-        return -(-self.copied_bytes // RUN_ALIGNMENT) * RUN_ALIGNMENT
+        return self.matrix_bytes * self.matrices

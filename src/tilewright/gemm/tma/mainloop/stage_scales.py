@@ -1,8 +1,8 @@
 """Block scales of the stages in shared memory, and the tensor copies that load them.
 
 A stage has, besides the tiles of A and B, the f32 scales of its k-block: those of the rows of the
-CTA's tile, then those of its columns. Those whose strides a tensor map has are loaded by the
-producer, a box for each side; the others by the scale load warp.
+CTA's tile, then those of its columns; of two matrices B those of both. Those whose strides a tensor
+map has are loaded by the producer, a box for each side; the others by the scale load warp.
 """
 
 from __future__ import annotations
@@ -45,17 +45,22 @@ class StageScales:
 
 
 class ScaleCopy(StageCopy):
-    """Tensor copies of the scales of a tile's rows, or of its columns."""
+    """Tensor copies of the scales of a tile's rows, or of its columns. ``maps``: one for each
+    matrix.
+    """
 
-    def __init__(self, k: Builder, scales: StageScales, map_: Pointer, *, of_rows: bool) -> None:
-        self.k, self.map, self.of_rows = k, map_, of_rows
+    def __init__(
+        self, k: Builder, scales: StageScales, maps: tuple[Pointer, ...], *, of_rows: bool
+    ) -> None:
+        self.k, self.maps, self.of_rows = k, maps, of_rows
         self.run = scales.rows if of_rows else scales.columns
         self.address = scales.rows_at if of_rows else scales.columns_at
 
     def begin(self, tile: WorkTileInfo) -> Any:
-        first, run = tile.row if self.of_rows else tile.column, self.run
+        run = self.run
+        first = (tile.row if self.of_rows else tile.column) // run.matrices
         self.first, self.batch = (first // run.side) & -(run.first_line // run.side), tile.batch
-        return run.copied_bytes
+        return run.copied_bytes * run.matrices
 
     def target(self, stage: Any) -> Any:
         return self.address(stage)
@@ -65,14 +70,18 @@ class ScaleCopy(StageCopy):
         k, block = self.k, first_k // BLOCK
         at = (block & -LINE, self.first) if self.run.contiguous == "k" else (self.first, block)
         batch = () if self.batch is None else (self.batch,)
-        k.tma_load(k.pointer("shared", "b8", target), self.map, (*at, *batch), barrier)
+        for i, map_ in enumerate(self.maps):
+            there = k.pointer("shared", "b8", target + i * self.run.matrix_bytes)
+            k.tma_load(there, map_, (*at, *batch), barrier)
 
 
-def scale_copies(k: Builder, scales: StageScales, maps: tuple[Pointer, Pointer]) -> list[StageCopy]:
+def scale_copies(
+    k: Builder, scales: StageScales, maps: tuple[tuple[Pointer, ...], tuple[Pointer, ...]]
+) -> list[StageCopy]:
     """The tensor copies of scales. ``maps``: of those of the rows and of the columns."""
     sides = zip(maps, (scales.rows, scales.columns), (True, False), strict=True)
     return [
-        ScaleCopy(k, scales, map_, of_rows=of_rows)
-        for map_, run, of_rows in sides
+        ScaleCopy(k, scales, each, of_rows=of_rows)
+        for each, run, of_rows in sides
         if run.contiguous
     ]

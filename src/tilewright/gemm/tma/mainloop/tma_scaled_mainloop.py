@@ -46,11 +46,12 @@ class ScaledMainloop(PromotedMainloop):
         super().__init__(k, problem, config, stages, scheduler, consumer, *more)
         self.scales, rows, columns = scales, scales.rows, scales.columns
         self.single_rows, self.single_columns = rows.side == 1, columns.side == 1
-        self.unit = power_of_two_divisor(config.tile[1], BLOCK)  # columns that lie in one block
+        self.half = config.tile[1] // columns.matrices  # columns of the tile in each matrix
+        self.unit = power_of_two_divisor(self.half, BLOCK)  # columns that lie in one block
         lane = k.tid.x & (WARPGROUP - 1)
         row = (lane >> 5) * WARP_ROWS + ((lane & 31) >> 2) if self.single_rows else 0
         if self.single_rows and config.consumers > 1 and not config.pingpong:
-            row = row + consumer * config.warpgroup_rows
+            row = row + consumer * config.d_warpgroup_rows(problem)
         self.own_row = k.mov((k.const("u32", 0) + row) * (rows.step * SCALE_BYTES))
         self.own_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
         self.k_block = k.var("u32", 0)  # of the current stage
@@ -58,8 +59,8 @@ class ScaledMainloop(PromotedMainloop):
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         rows, columns = self.scales.rows, self.scales.columns
-        self.first_row = (tile.row & (rows.first_line - 1)) + first_row
-        self.first_column = tile.column & (columns.first_line - 1)
+        self.first_row = (tile.row // rows.matrices & (rows.first_line - 1)) + first_row
+        self.first_column = tile.column // columns.matrices & (columns.first_line - 1)
         self.k.mov(tile.first_k_block, into=self.k_block)
 
     def _registers(self, tiles: list[AccumulatorTile]) -> ReadScales:
@@ -77,12 +78,15 @@ class ScaledMainloop(PromotedMainloop):
             self._read_rows(stage, block, scales)
         run, first = self.scales.columns, self.scales.columns_at(stage)
         for number, scale in columns.items():
-            block = _block(run, self.first_column, number * self.unit)
-            self._at(first, block, run, self.k_block).load(into=(scale,))
+            matrix, column = divmod(number * self.unit, self.half)
+            block, of_matrix = _block(run, self.first_column, column), matrix * run.matrix_bytes
+            self._at(first + of_matrix, block, run, self.k_block).load(into=(scale,))
 
     def _read_rows(self, stage: Any, block: int, into: list[Any]) -> None:
         """Read the scales of a thread's rows of a 64-row block."""
         run, address = self.scales.rows, self.scales.rows_at(stage) + self.own_row
+        matrix, block = divmod(block, len(self.blocks) // run.matrices)
+        address = address + matrix * run.matrix_bytes
         for half, scale in enumerate(into):
             number: Any = block * WGMMA_ROWS + half * (WARP_ROWS // 2)
             if not self.single_rows:
@@ -131,7 +135,9 @@ class ScaledMainloop(PromotedMainloop):
         a scale. ``own``: the address of the thread's first one.
         """
         run, before = self.scales.columns, 1 if self._reads_last(index) else 0
-        there, step = self._at(own, column, run, self.k_block - before), run.step
+        matrix, column = divmod(column, self.half)
+        of_matrix = own + matrix * run.matrix_bytes
+        there, step = self._at(of_matrix, column, run, self.k_block - before), run.step
         neighbours = (there + i for i in (0, step))
         pair = there.aligned(8).load(2) if step == 1 else [x.load(1)[0] for x in neighbours]
         return [rows[half % len(rows)] * scale for half in (0, 1) for scale in pair]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ....errors import DeviceError, ProblemError
+from ....errors import DeviceError, DtypeError, ProblemError
 from ....gemm.block_scaling import BLOCK
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
@@ -25,11 +25,12 @@ class ScaleViews(NamedTuple):
 
     a: ArrayView
     b: ArrayView
+    b2: ArrayView | None
 
     def check_apart(self, out: ArrayView) -> None:
         """Raise ProblemError if ``out`` shares memory with the scales."""
-        for name, view in zip("ab", self, strict=True):
-            if overlap(out, view):
+        for name, view in self._asdict().items():
+            if view is not None and overlap(out, view):
                 raise ProblemError(f"out must not share memory with the scales of {name}")
 
 
@@ -43,14 +44,19 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
     (m, n, k), scaling = request.mnk, scales.scaling
     depth = -(-k // BLOCK)
     rows, columns = -(-m // scaling.rows), -(-n // scaling.columns)
-    views = ScaleViews(array_view.view(scales.a), array_view.view(scales.b))
-    shapes = (*request.a.shape[:-2], rows, depth), (*request.b.shape[:-2], depth, columns)
-    for name, view, shape in zip(("a", "b"), views, shapes, strict=True):
-        _check(f"the scales of {name}", view, shape, request.a.device)
-    a, b = (_signature(view, request.a.device) for view in views)
+    b2 = None if scales.b2 is None else array_view.view(scales.b2)
+    views = ScaleViews(array_view.view(scales.a), array_view.view(scales.b), b2)
+    of_b = (*request.b.shape[:-2], depth, columns)
+    shapes = (*request.a.shape[:-2], rows, depth), of_b, of_b
+    for name, view, shape in zip(("a", "b", "b2"), views, shapes, strict=True):
+        if view is not None:
+            _check(f"the scales of {name}", view, shape, request.a.device)
+    a, b, *more = (_signature(view, request.a.device) for view in views if view)
     left, right = _scale_layout(a, of_a=True), _scale_layout(b, of_a=False)
     if request.groups is not None:  # whose tiles of A may begin at any row
         left = _strided(a, of_a=True)
+    for second in more:
+        right = _like(right, b, second)
     scaling = replace(
         scaling, types=(a.dtype, b.dtype), contiguous=(left.contiguous, right.contiguous)
     )
@@ -78,6 +84,21 @@ def _scale_layout(s: ArraySignature, *, of_a: bool) -> _ScaleLayout:
                 along_mn, along_k = along_k, along_mn
             return _ScaleLayout(contiguous, (along_mn, along_k, found.batch_stride))
     return _strided(s, of_a=of_a)
+
+
+def _like(layout: _ScaleLayout, b: ArraySignature, b2: ArraySignature) -> _ScaleLayout:
+    """The layout of the scales of two matrices B. Raises ProblemError, DtypeError if they differ
+    by strides or types.
+    """
+    if b.dtype != b2.dtype:
+        raise DtypeError(f"the scales of both b must be of one type, got {b.dtype} and {b2.dtype}")
+    strided = _strided(b, of_a=False)
+    if _strided(b2, of_a=False).strides != strided.strides:
+        raise ProblemError(
+            f"the scales of both b must have the same strides, got {b.strides} and {b2.strides}",
+            hint="make them contiguous",
+        )
+    return layout if _scale_layout(b2, of_a=False) == layout else strided
 
 
 def _strided(s: ArraySignature, *, of_a: bool) -> _ScaleLayout:

@@ -67,7 +67,9 @@ def without_scales(
     """
     check_static(static, b)
     if (scales := block_scales(a, b)) is not None:
-        return ArraysWithScales(a.data, b.data, function, {**operands}, scales)
+        pair = isinstance(b, tuple | list)
+        data = tuple(x.data for x in b) if pair else b.data
+        return ArraysWithScales(a.data, data, function, {**operands}, scales)
     if isinstance(b, _WEIGHTS):
         _check_matrix("a", a)
         return _weights_as_operands(a, b, function, operands, static, grouped=grouped)
@@ -159,15 +161,18 @@ def with_block_scales(arguments: MatmulArguments, static: Any = None) -> MatmulA
 
 
 def block_scales(a: Any, b: Any) -> BlockScales | None:
-    """The scales of two matrices in blocks of 128 along K; None for others."""
-    if not (isinstance(a, Scaled) and isinstance(b, Scaled)):
+    """The scales of A and of one or two B in blocks of 128 along K; None for others."""
+    matrices = _matrices(a, b)
+    if not all(isinstance(x, Scaled) for x in matrices) or len(matrices) > len(MATRICES):
         return None
-    if _scaled_by_line(a, 1) and _scaled_by_line(b, 0):
+    if all(_scaled_by_line(x, int(i == 0)) for i, x in enumerate(matrices)):
         return None
-    (rows, along_a), (along_b, columns) = _scale_blocks(a), _scale_blocks(b)
-    if not along_a == along_b == BLOCK or {rows, columns} - set(SIDES):
+    (rows, along_a), *of_b = (_scale_blocks(x) for x in matrices)
+    along_b, columns = of_b[0]
+    blocks = along_a == along_b == BLOCK and not {rows, columns} - set(SIDES)
+    if not blocks or of_b[0] != of_b[-1]:
         return None
-    return BlockScales(BlockScaling(rows, columns), _grid(a), _grid(b))
+    return BlockScales(BlockScaling(rows, columns), *(_grid(x) for x in matrices))
 
 
 def _scale_blocks(matrix: Scaled) -> tuple[int, int]:
