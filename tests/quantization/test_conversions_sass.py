@@ -21,11 +21,9 @@ def counted(row: ElementConversion) -> int:
     """The instructions of a word's conversion for sm_90a."""
 
     def body(k: Builder, given: Pointer, made: Pointer) -> None:
-        made.store(row.emit(k, given[0]))
+        made.store([k.view(x, "b32") for x in row.emit(k, given[0])])
 
-    traced = trace(
-        body, params={"given": "ptr u32", "made": f"ptr {row.dest}x2 align 16"}, name="f"
-    )
+    traced = trace(body, params={"given": "ptr u32", "made": "ptr b32 align 16"}, name="f")
     file = CubinFile.parse(assemble(traced.ptx, "sm_90a").code)
     found = 0
     for _, instruction in decode_code(encoding_table(90), file.code("f")):

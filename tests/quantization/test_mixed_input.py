@@ -228,7 +228,7 @@ def test_what_has_no_kernel_is_an_error() -> None:
     packed, x = quantized(rng, 64, 96, ("u4", 8, None)), operand(rng, 4, 96, "f16")
     for a, b, message in (
         (x, packed.T, "group must be a multiple of 16 or K"),
-        (x.astype(np.float32), packed.T, "a must be f16 or bf16 for packed weights, got f32"),
+        (x.astype(np.float32), packed.T, "a must be f16, bf16, e4m3 or s8 for packed weights"),
         (x, packed, "b must be packed weights K×N"),
         (x[:, :64], packed.T, "a must have K = 96 columns"),
         (packed, x.T, "packed weights must be the only b"),

@@ -30,6 +30,7 @@ from .operations.special_values import SpecialRegisters, Vector3
 from .operations.tma_operations import TmaOperations
 from .operations.unpack_floats import FloatUnpacking
 from .operations.unpack_integers import IntegerUnpacking
+from .operations.unpack_nibbles import NibbleUnpacking
 from .operations.value_conversions import ConversionOperations
 from .operations.variables import Variables
 from .operations.warp_operations import WarpOperations
@@ -63,6 +64,7 @@ class Builder:
         conversions = self._add(ConversionOperations(emitter, variables, arithmetic))
         self._add(IntegerUnpacking(emitter))
         self._add(FloatUnpacking(emitter))
+        self._add(NibbleUnpacking(emitter))
         self.memory = self._add(KernelMemory(emitter, variables))
         self.control = self._add(ControlFlow(emitter, variables, arithmetic))
         special = self._add(SpecialRegisters(emitter, arithmetic, self.bounds))
@@ -212,6 +214,8 @@ class Builder:
     unpack_integers = forward(IntegerUnpacking.unpack_integers)
     unpack_floats = forward(FloatUnpacking.unpack_floats)
     unpack_table = forward(FloatUnpacking.unpack_table)
+    unpack_nibbles = forward(NibbleUnpacking.unpack_nibbles)
+    unpack_nibble_table = forward(NibbleUnpacking.unpack_nibble_table)
 
     # --- Memory and addresses ---
     shared = forward(KernelMemory.shared)

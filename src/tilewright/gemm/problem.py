@@ -65,11 +65,23 @@ def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
         raise TargetError(f"device must be a target.DeviceSpec, got {device!r:.60}", hint=hint)
 
 
-def accumulator_type_of(a: str) -> str:
-    """The type in which products of A's type accumulate."""
+def accumulator_type_of(a: str, has_weights: bool = False) -> str:
+    """The type in which products of A's type accumulate; with prepared weights the type in which
+    the sums of groups, times their scales, do.
+    """
+    if has_weights:
+        return "f32"
     if a == "f64":
         return "f64"
     return "s32" if a in ("s8", "u8", *PACKED_TYPES) else "f32"
+
+
+def result_types(a: str, has_weights: bool = False) -> tuple[str, ...]:
+    """The formats that D may have for A's, the default first; with prepared weights the scales of
+    groups make floats of integers' sums.
+    """
+    row = "e4m3" if has_weights and a == "s8" else a
+    return (SUPPORTED_TYPES | PACKED_TYPES).get(row, ((), ()))[1]
 
 
 def scalar_type_of(d: str) -> str:
@@ -134,10 +146,11 @@ class Problem:
             if not isinstance(flag, bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
         supported = SUPPORTED_TYPES | PACKED_TYPES
-        right, results = supported.get(self.a, ((), ()))
+        right = supported.get(self.a, ((), ()))[0]
         if self.b not in right:
             allowed = ", ".join(f"{a} × {b}" for a, (right, _) in supported.items() for b in right)
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
+        results = result_types(self.a, self.weights is not None)
         if self.epilogue is not None:
             results = results if self.a == "f64" else EPILOGUE_RESULTS
             if self.pair and self.n % 2:
@@ -242,7 +255,7 @@ class Problem:
     @property
     def accumulator_type(self) -> str:
         """The type of the accumulator."""
-        return accumulator_type_of(self.a)
+        return accumulator_type_of(self.a, self.weights is not None)
 
     @property
     def is_f64(self) -> bool:
@@ -257,7 +270,8 @@ class Problem:
     @property
     def promoted(self) -> bool:
         """Whether accumulators are promoted: added in f32 outside the tensor core."""
-        return self.a in FP8 and (not self.fast or self.scaling is not None)
+        plain = self.a in FP8 and self.weights is None
+        return plain and (not self.fast or self.scaling is not None)
 
     @property
     def batched(self) -> bool:

@@ -1,9 +1,10 @@
-"""The conversions of packed elements to f16 and bf16, as a table: instructions and exactness.
+"""The conversions of packed elements to f16, bf16, e4m3 and s8: instructions and exactness.
 
-Each row is a recipe of the kernel builder (``k.unpack_integers``, ``k.unpack_floats``), which is
-its only implementation: kernels emit it, ``opcodes`` counts it, and the virtual machine runs it.
-The recipe of FasterTransformer and CUTLASS for biased, interleaved bytes is ``s8 to f16, biased,
-interleaved``: two ``prmt`` insert bytes into 0x6400, and one ``sub`` each removes 1024 + 128.
+Each row is a recipe of the kernel builder (``k.unpack_integers``, ``k.unpack_floats``,
+``k.unpack_nibbles``), which is its only implementation: kernels emit it, ``opcodes`` counts it,
+and the virtual machine runs it. The recipe of FasterTransformer and CUTLASS for biased, interleaved
+bytes is ``s8 to f16, biased, interleaved``: two ``prmt`` insert bytes into 0x6400, and one ``sub``
+each removes 1024 + 128.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..builder import Builder, Reg, trace
-from ..builder.operations.unpack_integers import pack_codes, pack_integers
+from ..builder.operations.unpack_integers import SCALED_EXPONENT, pack_codes, pack_integers
+from ..builder.operations.unpack_nibbles import NIBBLE_EXPONENTS, NIBBLE_ORDER
 from ..dtypes import dtype
 from ..errors import DtypeError
-from ..number_conversion import encode
+from ..number_conversion import decode, encode
 from ..ptx import tree
 from .weight_types import NF4, is_integer, weight_type
 
@@ -32,9 +34,10 @@ _NAN = "exact; a NaN becomes ±480"
 class ElementConversion:
     """A recipe for a 32-bit word of 4 or 8 elements.
 
-    ``interleaved``: the order of the elements in the word, as ``k.unpack_integers`` documents;
-    ``biased``: 2^(bits − 1) is added to signed elements. ``instructions``: for a word, without
-    moves. ``exactness``: which elements are converted exactly.
+    ``interleaved``: the order of the elements in the word, as ``k.unpack_integers`` and
+    ``k.unpack_nibbles`` document; ``biased``: 2^(bits − 1) is added to signed elements.
+    ``instructions``: for a word, without moves. ``exactness``: which elements are converted
+    exactly. ``exponent``: of the power of two that the results are multiplied by.
     """
 
     source: str
@@ -43,11 +46,13 @@ class ElementConversion:
     biased: bool
     instructions: int
     exactness: str = _EXACT
+    exponent: int = 0
 
     @property
     def name(self) -> str:
-        """``"u4 to bf16, interleaved"``."""
+        """``"u4 to bf16, interleaved, times 2^-6"``."""
         words = ", biased" * self.biased + ", interleaved" * self.interleaved
+        words += f", times 2^{self.exponent}" * bool(self.exponent)
         return f"{self.source} to {self.dest}{words}"
 
     @property
@@ -55,21 +60,34 @@ class ElementConversion:
         """The number of elements in a word."""
         return 32 // weight_type(self.source).bits
 
+    @property
+    def to_bytes(self) -> bool:
+        """Whether a register of results has four, not two."""
+        return dtype(self.dest).bits == 8
+
     def emit(self, k: Builder, word: Reg, zeros: Sequence[Any] = ()) -> tuple[Reg, ...]:
-        """The elements of a word as registers of pairs, in order. ``zeros``: zero points of
-        integers, as ``k.unpack_integers`` takes them.
+        """The elements of a word as registers of pairs or four bytes, in order. ``zeros``: zero
+        points of integers, as ``k.unpack_integers`` and ``k.unpack_nibbles`` take them; a table
+        needs one number.
         """
+        if self.to_bytes and self.interleaved:
+            return k.unpack_nibbles(word, self.source, self.dest, zeros=zeros)
+        if self.to_bytes:
+            numbers = decode(self.source, np.arange(16)).astype(float) - (zeros[0] if zeros else 0)
+            return k.unpack_nibble_table(word, encode(self.dest, numbers).tolist())
         if self.source == "nf4":
             return k.unpack_table(word, encode(self.dest, NF4).tolist(), self.dest)
         if dtype(self.source).kind == "float":
             return k.unpack_floats(word, self.source, self.dest, interleaved=self.interleaved)
         return k.unpack_integers(
             word, self.source, self.dest, interleaved=self.interleaved, biased=self.biased,
-            zeros=zeros,
+            zeros=zeros, scaled=self.exponent != 0,
         )  # fmt: skip
 
     def pack(self, values: npt.ArrayLike) -> npt.NDArray[np.uint32]:
         """Elements (…, n) as the words that the recipe reads: integers' values, floats' codes."""
+        if self.to_bytes:
+            return self.pack_codes(np.asarray(values) & 0xF)
         if not is_integer(self.source):
             width = f"u{weight_type(self.source).bits}"
             return pack_integers(values, width, interleaved=self.interleaved)
@@ -77,6 +95,10 @@ class ElementConversion:
 
     def pack_codes(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
         """``pack`` of elements' codes, also of integers."""
+        if self.to_bytes:
+            order = NIBBLE_ORDER if self.interleaved else range(8)
+            words = codes.reshape(*codes.shape[:-1], -1, 8)[..., list(order)]
+            return pack_codes(words.reshape(codes.shape), "u4")
         width = f"u{weight_type(self.source).bits}"
         source = self.source if is_integer(self.source) else width
         return pack_codes(codes, source, interleaved=self.interleaved, biased=self.biased)
@@ -102,6 +124,8 @@ def _integers() -> Iterator[ElementConversion]:
         forms = ((dest, interleaved) for dest in ("f16", "bf16") for interleaved in (False, True))
         for (dest, interleaved), count in zip(forms, numbers, strict=True):
             yield ElementConversion(source, dest, interleaved, biased, count)
+    for source, biased in (("u4", False), ("s4", True), ("s4", False)):
+        yield ElementConversion(source, "bf16", True, biased, 9, exponent=SCALED_EXPONENT)
 
 
 def _floats() -> Iterator[ElementConversion]:
@@ -118,16 +142,25 @@ def _floats() -> Iterator[ElementConversion]:
         yield ElementConversion("nf4", dest, False, False, 22, _ROUNDED)
 
 
-CONVERSIONS: tuple[ElementConversion, ...] = (*_integers(), *_floats())
+def _nibbles() -> Iterator[ElementConversion]:
+    """4-bit elements to bytes, by masks or a table."""
+    for (source, dest), exponent in NIBBLE_EXPONENTS.items():
+        count = 7 if source == "e2m1" else 3
+        yield ElementConversion(source, dest, True, False, count, exponent=exponent)
+    for source in ("u4", "s4"):
+        yield ElementConversion(source, "e4m3", False, False, 12)
+
+
+CONVERSIONS: tuple[ElementConversion, ...] = (*_integers(), *_floats(), *_nibbles())
 
 
 def conversion(
-    source: str, dest: str, *, interleaved: bool = False, biased: bool = False
+    source: str, dest: str, *, interleaved: bool = False, biased: bool = False, exponent: int = 0
 ) -> ElementConversion:
     """The row of these properties. Raises DtypeError if there is none."""
     for row in CONVERSIONS:
-        if (row.source, row.dest, row.interleaved, row.biased) == (
-            source, dest, interleaved, biased,
+        if (row.source, row.dest, row.interleaved, row.biased, row.exponent) == (
+            source, dest, interleaved, biased, exponent,
         ):  # fmt: skip
             return row
     known = ", ".join(dict.fromkeys(f"{row.source} to {row.dest}" for row in CONVERSIONS))
@@ -137,16 +170,20 @@ def conversion(
     )  # fmt: skip
 
 
-def fastest(source: str, dest: str) -> ElementConversion:
-    """The row with the fewest instructions. Raises DtypeError if there is none."""
+def fastest(source: str, dest: str, zero: int = 0) -> ElementConversion:
+    """The row with the fewest instructions, which subtracts the zero point ``zero`` of all
+    elements. Raises DtypeError if there is none.
+    """
     rows = [row for row in CONVERSIONS if (row.source, row.dest) == (source, dest)]
+    if zero and dest == "e4m3":
+        rows = [row for row in rows if not row.interleaved]
     return min(rows, key=lambda row: row.instructions) if rows else conversion(source, dest)
 
 
 def table() -> str:
     """All rows as text: instructions for a word, per element, exactness."""
-    lines = [f"{'conversion':<34} {'word':>4} {'element':>7}  exactness"]
+    lines = [f"{'conversion':<43} {'word':>4} {'element':>7}  exactness"]
     for row in CONVERSIONS:
         share = row.instructions / row.elements
-        lines.append(f"{row.name:<34} {row.instructions:>4} {share:>7.2f}  {row.exactness}")
+        lines.append(f"{row.name:<43} {row.instructions:>4} {share:>7.2f}  {row.exactness}")
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from ..dtypes import dtype
 from .weight_types import weight_type
 
 UNIT_ROWS, UNIT_K = 64, 128
+STEP_BYTES = 32  # along K of a wgmma
 UNITS_MULTIPLE = 2  # units along K, so that a k-tile may have two
 FLOAT_ZEROS = ("f32", "f16", "bf16")
 
@@ -23,12 +24,12 @@ FLOAT_ZEROS = ("f32", "f16", "bf16")
 class WeightFormat:
     """What a kernel must know of prepared weights.
 
-    ``type``: of the elements; ``operand``: f16 or bf16, which they are converted to; ``group``:
-    elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16; ``zeros``: none,
-    integer (stored in ``operand``'s type), or the type of floats; ``zero``: an integer zero point
-    of all elements; ``static``: the caller's promise that no kernel writes the weights, so that
-    a product loads them while prior kernels still run (programmatic dependent launch);
-    ``sparse``: only two of each four elements are stored, and ``group`` counts those.
+    ``type``: of the elements; ``operand``: f16, bf16, e4m3 or s8, which they are converted to;
+    ``group``: elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16;
+    ``zeros``: none, integer (stored in ``operand``'s type), or the type of floats; ``zero``: an
+    integer zero point of all elements; ``static``: the caller's promise that no kernel writes the
+    weights, so that a product loads them while prior kernels still run (programmatic dependent
+    launch); ``sparse``: only two of each four elements are stored, and ``group`` counts those.
     """
 
     type: str
@@ -49,6 +50,11 @@ class WeightFormat:
     def unit_k(self) -> int:
         """Elements along K that a unit has, or of which it has half."""
         return UNIT_K * (1 + self.sparse)
+
+    @property
+    def step(self) -> int:
+        """Elements along K of a wgmma, 32 bytes of the operand."""
+        return STEP_BYTES * 8 // dtype(self.operand).bits
 
     @property
     def groups(self) -> int:

@@ -7,12 +7,15 @@ thread.
     thread (warp w, row r, quad q), step of 16 along K: elements (r, 2q), (r, 2q + 1), (r + 8, 2q)
     and (r + 8, 2q + 1), then the same at 2q + 8; a word holds one step of 4-bit elements, half a
     step of 8-bit elements; 16 bytes of all threads lie together
+
+For products with e4m3 and s8, steps are 32 deep, and four elements take the place of two.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import gcd
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +29,11 @@ from .packed import Packed
 from .sparse_packed import METADATA_FORMAT, SparsePacked
 from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, units_along
 
-STEP_K = 16  # of a wgmma; of sparse weights the stored elements
 BLOCK_K = block_k(METADATA_FORMAT)
 FILLER_WORD = np.uint32(FILLER * 0x11111111)  # metadata beyond K
-MIN_GROUP = STEP_K
-OPERAND_TYPES = ("f16", "bf16")
+OPERAND_TYPES = ("f16", "bf16", "e4m3", "s8")
+_SIGN_BITS = 0x88  # of two nibbles
+SPARSE_OPERANDS = OPERAND_TYPES[:2]
 # 6-bit elements are stored as 8-bit ones, which hold them exactly.
 STORED_TYPES = {"e2m3": "e4m3", "e3m2": "e4m3"}
 # A scale's own type, or one that holds it exactly.
@@ -43,8 +46,11 @@ def weight_format(packed: Packed, operand: str) -> WeightFormat:
     Raises DtypeError for types, ProblemError for groups and shapes that no kernel multiplies.
     """
     if operand not in OPERAND_TYPES:
-        allowed = " or ".join(OPERAND_TYPES)
-        raise DtypeError(f"a must be {allowed} for packed weights, got {operand}")
+        allowed = ", ".join(OPERAND_TYPES[:-1])
+        raise DtypeError(
+            f"a must be {allowed} or {OPERAND_TYPES[-1]} for packed weights, got {operand}"
+        )
+    packed = _for_operand(packed, operand)
     scale = SCALE_TYPES[info("scales", packed.scales).dtype]
     zeros, zero = packed.zero_kind, 0
     if isinstance(packed.zeros, int):
@@ -52,28 +58,53 @@ def weight_format(packed: Packed, operand: str) -> WeightFormat:
     elif zeros == "float":
         zeros = info("zeros", packed.zeros).dtype
     type_ = STORED_TYPES.get(packed.type, packed.type)
-    made = WeightFormat(type_, operand, unit_group(packed), scale, zeros, zero)
-    fastest(type_, operand)  # raises DtypeError where no recipe converts these elements
-    return made
+    fastest(type_, operand, zero)  # raises DtypeError where no recipe converts these elements
+    made = WeightFormat(type_, operand, UNIT_K, scale, zeros, zero)
+    return replace(made, group=_unit_group(packed, made.step))
 
 
-def unit_group(packed: Packed) -> int:
+def _for_operand(packed: Packed, operand: str) -> Packed:
+    """The same weights, as the recipes for e4m3 and s8 convert them. With e4m3 integer zero points
+    of groups are floats; with s8 4-bit elements with zero points are u4, but s4 where all are 8.
+    """
+    zeros, type_ = packed.zeros, packed.type
+    if packed.zero_kind != "integer" or type_ not in ("u4", "s4") or operand not in ("e4m3", "s8"):
+        return packed
+    more: dict[str, Any] = {"group": packed.group, "transposed": packed.transposed}
+    one = isinstance(zeros, int)
+    if operand == "e4m3":
+        if one:
+            return packed
+        scales = numbers("scales", packed.scales).astype(np.float32)
+        floats = -numbers("zeros", zeros).astype(np.float32) * scales
+        return Packed(packed.data, packed.scales, type_, zeros=floats, **more)
+    points = (zeros if one else numbers("zeros", zeros)) + 8 * (type_ == "s4")
+    middle = one and points == 8
+    data = codes("data", packed.data)
+    data = data ^ _SIGN_BITS if middle == (type_ == "u4") else data
+    if middle:
+        return Packed(data, packed.scales, "s4", **more)
+    points = points if one else points.astype(np.uint8)
+    return Packed(data, packed.scales, "u4", zeros=points, **more)
+
+
+def _unit_group(packed: Packed, least: int) -> int:
     """Elements along K that share a scale in a unit: the group, or what divides it and 128."""
     group, depth = packed.group, packed.shape[-2 if packed.transposed else -1]
     assert group is not None
     if group == depth:
         return UNIT_K
     found = gcd(group, UNIT_K)
-    if found < MIN_GROUP:
+    if found < least:
         raise ProblemError(
-            f"group must be a multiple of {MIN_GROUP} or K for a product, got {group}",
+            f"group must be a multiple of {least} or K for a product, got {group}",
             hint="packed.dequantize() is the matrix in f32",
         )
     return found
 
 
 def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
-    """The weights, on the CPU, for products with A of type ``operand``, f16 or bf16.
+    """The weights, on the CPU, for products with A of type ``operand``.
 
     Without ``order``, which is A's, and ``global_scale``. Raises what ``weight_format`` raises.
     """
@@ -86,6 +117,7 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
         matrices = (_matrix(stored, i) for i in range(stack[0]))
         every = [prepare_weights(matrix, operand).units for matrix in matrices]
         return PreparedWeights(np.stack(every), form, (*stack, depth, rows))
+    stored = _for_operand(stored, operand)
     blocks, along = -(-rows // UNIT_ROWS), units_along(depth)
     units = np.zeros((blocks, along, form.unit_bytes), np.uint8)
     elements = _stored_codes(stored)
@@ -104,6 +136,9 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
 
 def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
     """The stored elements as other weights are prepared, and behind each unit its metadata."""
+    if operand not in SPARSE_OPERANDS:
+        allowed = " or ".join(SPARSE_OPERANDS)
+        raise DtypeError(f"a must be {allowed} for sparse packed weights, got {operand}")
     dense = prepare_weights(weights.stored, operand)
     form = replace(dense.format, sparse=True)
     *stack, rows, depth = weights.shape
@@ -143,10 +178,12 @@ def _padded(matrix: Array, columns: int) -> Array:
 
 def _element_bytes(form: WeightFormat, elements: Array) -> Array:
     """Codes (64, K) as bytes (units, bytes of a unit's elements)."""
-    # warp, half, row of 8, unit, step, half of the step, quad, pair
-    split = elements.reshape(4, 2, 8, -1, UNIT_K // STEP_K, 2, 4, 2)
+    # warp, half, row of 8, unit, step, half of the step, quad, pair (or four)
+    split = elements.reshape(4, 2, 8, -1, UNIT_K // form.step, 2, 4, form.step // 8)
     ordered = split.transpose(3, 0, 2, 6, 4, 5, 1, 7)
-    words = fastest(form.type, form.operand).pack_codes(ordered.reshape(ordered.shape[0], 128, -1))
+    words = fastest(form.type, form.operand, form.zero).pack_codes(
+        ordered.reshape(ordered.shape[0], 128, -1)
+    )
     vectors = words.reshape(len(words), 128, form.vectors, 4).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(vectors).view(np.uint8).reshape(len(words), -1)
 

@@ -26,11 +26,13 @@ from tilewright.target import DEFAULT_DEVICE
 
 INTEGERS = ("u4", "s4", "u8", "s8")
 FLOATS = ("e2m1", "e4m3", "e5m2", "e2m3", "e3m2", "nf4")
+BYTES = {"e4m3": ("u4", "s4", "e2m1"), "s8": ("u4", "s4")}  # 8-bit A: types of the weights
 ELEMENT_ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}  # of nf4, to A's type
 SCALES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
-OUTPUTS = {"f16": ("f16", "f32"), "bf16": ("bf16", "f32")}
+OUTPUTS = {"f16": ("f16", "f32"), "bf16": ("bf16", "f32"), **dict.fromkeys(BYTES, ("bf16", "f32"))}
 ROUNDING = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}  # of a result; a flush adds 2^-24
-ACCUMULATION = 2.0**-19  # of the sum of the products' magnitudes
+# Of the sum of the products' magnitudes; the tensor cores keep fewer bits of e4m3.
+ACCUMULATION = {"e4m3": 2.0**-11, "f16": 2.0**-19, "bf16": 2.0**-19, "s8": 2.0**-19}
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,19 @@ def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> Mi
     """A kernel with tiles of at most so many columns; or the chosen configuration."""
     type_ = draw.choice(INTEGERS + FLOATS)
     zeros = draw.choice(("none", "integer", "one", "f16", "f32")) if type_ in INTEGERS else "none"
-    operand = "f16" if type_ == "e5m2" else draw.choice(tuple(OUTPUTS))
+    fitting = [a for a in OUTPUTS if type_ in BYTES.get(a, (type_,))]
+    operand = "f16" if type_ == "e5m2" else draw.choice(fitting)
+    groups = (32 if operand in BYTES else 16, 32, 64, 128, 128, 256, None)
     kernel = MixedKernel(
-        type_, draw.choice((16, 32, 64, 128, 128, 256, None)), draw.choice(SCALES), zeros, operand,
+        type_, draw.choice(groups), draw.choice(SCALES), zeros, operand,
         draw.choice(OUTPUTS[operand]), draw.random() < 0.15, None,
     )  # fmt: skip
     if chosen:
         return kernel
     form = weight_format(random_weights(kernel, np.random.default_rng(0), 64, 256), operand)
     problem = Problem(64, 512, 1024, operand, operand, kernel.output, b_major="k", weights=form)
-    fitting = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
-    found = draw.choice(fitting)
+    fits = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
+    found = draw.choice(fits)
     assert isinstance(found, TmaConfig)
     stages = min(found.stages, found.slices * draw.choice((2, 3, 4)))
     return replace(kernel, config=str(replace(found, stages=stages)))
@@ -97,7 +101,7 @@ def random_sizes(draw: random.Random, kernel: MixedKernel, largest: int) -> tupl
     """
     m, n = (round(math.exp(draw.random() * math.log(largest))) for _ in range(2))
     n = n if kernel.config is None else -(-n // 8) * 8
-    step = kernel.group or 16
+    step = kernel.group or (32 if kernel.operand in BYTES else 16)
     return m, n, step * draw.randint(1, max(1, largest // step))
 
 
@@ -117,14 +121,15 @@ def check_problem(
     m, n, k = random_sizes(draw, kernel, largest)
     rng = np.random.default_rng(draw.randrange(1 << 32))
     packed = random_weights(kernel, rng, n, k)
-    type_ = np.float16 if kernel.operand == "f16" else ml_dtypes.bfloat16
-    x = (rng.standard_normal((m, k)) / 8).astype(type_)
+    x, wide = random_activations(kernel, rng, m, k)
     d = product(kernel, x, packed, **options)
-    wide, w = x.astype(np.float64), packed.dequantize().astype(np.float64)
-    exact, magnitude = wide @ w.T, np.abs(wide) @ largest_elements(packed, w).T
+    w = packed.dequantize().astype(np.float64)
+    exact, magnitude = wide @ w.T, np.abs(wide) @ largest_elements(kernel, packed, w).T
     rounded = ELEMENT_ROUNDING[kernel.operand] if kernel.type == "nf4" else 0.0
     bound = (
-        (ACCUMULATION + rounded) * magnitude + ROUNDING[kernel.output] * np.abs(exact) + 2.0**-24
+        (ACCUMULATION[kernel.operand] + rounded) * magnitude
+        + ROUNDING[kernel.output] * np.abs(exact)
+        + 2.0**-24
     )
     error = np.abs(d.astype(np.float64) - exact)
     finite = np.abs(exact) < 6e4  # f16 has no larger numbers
@@ -132,12 +137,29 @@ def check_problem(
     return x, packed, d
 
 
-def largest_elements(packed: Packed, w: Any) -> Any:
-    """Magnitudes that bound what the kernel adds: float zero points are added after the group."""
-    if packed.zero_kind != "float":
+def random_activations(
+    kernel: MixedKernel, rng: np.random.Generator, m: int, k: int
+) -> tuple[Any, Any]:
+    """A, which is Scaled where it has 8 bits, and its numbers in f64."""
+    x = (rng.standard_normal((m, k)) / 8).astype(np.float32)
+    if kernel.operand in BYTES:
+        scaled = tilewright.quantize(x, kernel.operand, "row")
+        return scaled, scaled.dequantize().astype(np.float64)
+    x = x.astype(np.float16 if kernel.operand == "f16" else ml_dtypes.bfloat16)
+    return x, x.astype(np.float64)
+
+
+def largest_elements(kernel: MixedKernel, packed: Packed, w: Any) -> Any:
+    """Magnitudes that bound what the kernel adds: float zero points are added after the group, and
+    with e4m3 those of all groups are floats.
+    """
+    integers = kernel.operand == "e4m3" and kernel.zeros == "integer"
+    if packed.zero_kind != "float" and not integers:
         return np.abs(w)
     plain = Packed(packed.data, packed.scales, packed.type, packed.group, None, packed.order)
-    zeros = np.repeat(np.abs(packed.zeros.astype(np.float64)), packed._group, -1)
+    zeros = packed.zeros.astype(np.float64)
+    zeros = zeros * packed.scales.astype(np.float64) if integers else zeros
+    zeros = np.repeat(np.abs(zeros), packed._group, -1)
     if packed.order is not None:
         zeros[:, packed.order] = zeros.copy()
     return np.abs(plain.dequantize()) + zeros

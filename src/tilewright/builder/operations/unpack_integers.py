@@ -33,6 +33,7 @@ from ..values.registers import Reg
 _SOURCES = ("u8", "s8", "u4", "s4")
 _DESTS = ("f16", "bf16")
 _ORDER = {8: (0, 2, 1, 3), 4: (0, 2, 4, 6, 1, 3, 5, 7)}
+SCALED_EXPONENT = -6
 _AND_XOR = 0x6A  # lop3's table of (a & b) ^ c
 
 
@@ -87,11 +88,13 @@ class _Offset:
             return float(magic + self.bias)
         return self._emitter.compute(f"add.rn.{self._pair}", self.point, float(magic + self.bias))
 
-    def below(self, number: Any) -> Any:
-        """A number, which includes the bias, or a pair of such numbers, minus the zero point."""
+    def below(self, number: Any, factor: float = 1.0) -> Any:
+        """A number, which includes the bias, or a pair of such numbers, minus the zero point times
+        a power of two.
+        """
         if self.point is None:
             return number
-        return self._emitter.compute(f"fma.rn.{self._pair}", self.point, -1.0, number)
+        return self._emitter.compute(f"fma.rn.{self._pair}", self.point, -factor, number)
 
 
 _Offsets = list[_Offset]
@@ -112,6 +115,7 @@ class IntegerUnpacking:
         interleaved: bool = False,
         biased: bool = False,
         zeros: Sequence[Any] = (),
+        scaled: bool = False,
     ) -> tuple[Reg, ...]:
         """The elements of a 32-bit word (u8, s8, u4, s4) as pairs of f16 or bf16, exactly.
 
@@ -119,6 +123,7 @@ class IntegerUnpacking:
         ``zeros``: zero points that are subtracted, exactly; pair i has the i-th of them, in turn.
         Each is an integer of the type's range, or a register of two equal ones in ``dest``'s
         format. They add one instruction for each pair of s8 to bf16, and none else.
+        ``scaled``: elements times 2^SCALED_EXPONENT, of interleaved u4 and s4 to bf16.
         Instructions for a word of 4 bytes or 8 nibbles, without moves of constants:
 
                             f16                  bf16 (sm_80)
@@ -126,7 +131,7 @@ class IntegerUnpacking:
             u8                4        4           10        9
             s8 biased         4        4            8        7
             s8                5        5            8        7
-            u4, s4 (both)    12        9           13       11
+            u4, s4 (both)    12        9           13       11, scaled 9
         """
         t, to = checked_dtype(source), checked_dtype(dest)
         if t.name not in _SOURCES or to.name not in _DESTS or word.dtype.bits != 32:
@@ -136,6 +141,8 @@ class IntegerUnpacking:
             )
         if biased and t.kind != "int":
             raise kernel_error(f"biased must be given for s8 and s4 only, got {t.name}")
+        if scaled and not (interleaved and t.bits == 4 and to.name == "bf16"):
+            raise kernel_error(f"scaled must be of interleaved u4 or s4 to bf16, got {t.name}")
         half = 1 << (t.bits - 1)
         signed = t.kind == "int"
         bias, flip = half if signed else 0, half if signed and not biased else 0
@@ -145,7 +152,7 @@ class IntegerUnpacking:
             ("f16", 8): self._bytes_to_f16,
             ("bf16", 8): self._bytes_to_bf16,
             ("f16", 4): self._nibbles_to_f16,
-            ("bf16", 4): self._nibbles_to_bf16,
+            ("bf16", 4): self._nibbles_to_scaled_bf16 if scaled else self._nibbles_to_bf16,
         }[to.name, t.bits]
         return tuple(unpack(word, interleaved, pairs, flip))
 
@@ -234,4 +241,21 @@ class IntegerUnpacking:
                     "fma.rn.bf16x2", x, 1.0, zeros[i].below(-128.0 - zeros[i].bias)
                 )
             )
+        return pairs
+
+    def _nibbles_to_scaled_bf16(
+        self, word: Reg, interleaved: bool, zeros: _Offsets, flip: int
+    ) -> list[Reg]:
+        """The lower eight bits of a bf16 are 2^-133 times an integer, in subnormal and in the
+        smallest normal numbers alike. So one mask leaves a lower nibble and another one 16 times an
+        upper nibble, and an FMA multiplies by 2^127 or 2^123.
+        """
+        pairs: list[Reg] = []
+        factor = 2.0**SCALED_EXPONENT
+        parts = word, self._emitter.compute("shr.b32", word, 8, dtype="b32")
+        for i, zero in enumerate(zeros):
+            up = 4 * (i % 2)
+            x = self._masked(parts[i // 2], _both(0x0F << up), _both(flip << up), "bf16x2")
+            offset = zero.below(-zero.bias * factor, factor)
+            pairs.append(self._emitter.compute("fma.rn.bf16x2", x, 2.0 ** (127 - up), offset))
         return pairs

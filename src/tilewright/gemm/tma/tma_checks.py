@@ -18,7 +18,7 @@ from ...mma.tensor_maps.tensor_map_rules import EXTENT
 from ...quantization.weight_format import UNITS_MULTIPLE
 from ...target import DeviceSpec
 from ..columns import Column, larger, select
-from ..problem import PROMOTION_K, Problem
+from ..problem import PROMOTION_K, Problem, accumulator_type_of
 from .tma_config import TmaConfig
 from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry
 from .tma_operand import TmaOperand, matrix_operands, operands
@@ -197,7 +197,7 @@ def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         lambda: f": wgmma reads {problem.a} K-major only",
     )
     yield _Rule(
-        problem.accumulator_type == "s32" and ~_IS_INTEGER_N[bn],
+        accumulator_type_of(problem.a) == "s32" and ~_IS_INTEGER_N[bn],
         lambda: f": tile_n of integers must be 8, 24 or a multiple of 16, got {bn}",
     )
     yield _Rule(

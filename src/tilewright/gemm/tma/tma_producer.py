@@ -17,6 +17,7 @@ from .stage_operands import StageCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig
 
+STATIC_STAGES = 4
 OUT_OF_BOUNDS_K = (1 << 32) - (1 << 16)  # before the first element: copies fill zeros
 
 
@@ -70,11 +71,13 @@ class TmaProducer:
             self._load_stage(block, begin, size)
 
     def _load_static(self, k_blocks: Any, begin: Any, size: Any) -> None:
-        """Of the first work tile, load static operands to all stages before prior grids end."""
+        """Of the first work tile, load static operands to some stages before prior grids end: to
+        more would delay the prior grids' loads, and then those of the other operands.
+        """
         k, pipeline = self.k, self.pipeline
         with k.if_(self.is_first != 0):
             self.is_first.set(0)
-            k.min(k_blocks, pipeline.stages, into=self.ahead)
+            k.min(k_blocks, min(STATIC_STAGES, self.config.stages), into=self.ahead)
             for stage in k.range(0, self.ahead, unroll=False):
                 full = pipeline.full + stage
                 k.mbarrier_arrive(full, bytes=size)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column
-from ..problem import PROMOTION_K, Problem
+from ..problem import PROMOTION_K, Problem, accumulator_type_of
 from ..problem_traits import Traits, problem_with, traits
 from .cost.coefficients import OTHERS, PRODUCTS, coefficients
 from .cost.tma_cost import TileCosts, tile_costs
@@ -197,7 +197,7 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
     right = problem.a_major if swap else problem.b_major
-    eights = swap and right == "k" and problem.accumulator_type != "s32"
+    eights = swap and right == "k" and accumulator_type_of(problem.a) != "s32"
     down = max(1, -(-rows // bm))
     counts = [-(-columns // bn) for bn in table]
     counts += [wave * device.sms // down for wave in range(1, FITTED_WAVES + 1)]

@@ -201,7 +201,7 @@ def _requested(
     where = common_device(va, vb, vb2)
     plain = make_request(va, vb, None, None, None, False, options.precision, options.fast_accum)
     plain = plain._replace(b2=None if vb2 is None else signature_of(vb2), groups=groups)
-    accumulator = accumulator_type_of(plain.mma_dtypes[0])
+    accumulator = accumulator_type_of(plain.mma_dtypes[0], plain.weights is not None)
     probe = plain._replace(dtype=default_result(va.dtype))
     check_request(probe)
     operands = _classified(call, probe, where, batch)
@@ -304,7 +304,8 @@ def _traced(
     scalar = "f64" if accumulator == "f64" else "f32"
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
     inputs += [EpilogueInput(n, x.type, x.varies) for n, x in operands.arrays.items()]
-    default = default_result(a) if accumulator != "s32" else "f32"
+    default = default_result(a)
+    default = "f32" if default == "s32" else default
     name, requested = "out_dtype", None
     if options.out_dtype is not None:
         requested = format_name(options.out_dtype)

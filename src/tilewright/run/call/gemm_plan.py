@@ -297,7 +297,7 @@ def _plan_with_scales(arguments: MatmulArguments, options: MatmulOptions) -> Pla
     a, b, c, out, *_ = arguments
     function, c, alpha, beta = linear_combination(c, ALPHA, BETA if c is None else 1.0)
     if out is None and options.out_dtype is None:
-        options = options._replace(out_dtype=default_dtype(b))
+        options = options._replace(out_dtype=default_dtype(a, b))
     passed = epilogue_arguments(function, c, alpha, beta, {})
     return replace(_plan_with_epilogue((a, b), options, out, passed), epilogue=None)
 

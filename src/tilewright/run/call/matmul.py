@@ -207,7 +207,9 @@ def _call_with_scales(
     in bf16 by default.
     """
     if arguments.out is None and options.out_dtype is None:
-        options = options._replace(out_dtype=scaled_operands.default_dtype(arguments.b))
+        options = options._replace(
+            out_dtype=scaled_operands.default_dtype(arguments.a, arguments.b)
+        )
     return _linear_combination_call(arguments, options, problem)
 
 

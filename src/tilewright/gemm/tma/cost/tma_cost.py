@@ -15,7 +15,7 @@ from ....dtypes import dtype
 from ....target import DeviceSpec
 from ...columns import Column, select, tile_count
 from ...epilogue_costs import epilogue_cost, tma_function_seconds
-from ...problem import SUPPORTED_TYPES, Problem
+from ...problem import Problem, result_types
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
 from ..launch.row_pitch import pitch_divisor
 from ..launch.tma_launch import LATE_START, saved_by_order, shares_rows
@@ -147,7 +147,7 @@ def _plain(problem: Problem) -> Problem:
     """The problem without its epilogue function, with D of the default type, which is aligned at
     least to its elements.
     """
-    d = SUPPORTED_TYPES[problem.a][1][0]
+    d = result_types(problem.a, problem.weights is not None)[0]
     least = dtype(d).bits // 8
     align_c, align_d = max(problem.align_c, least), max(problem.align_d, least)
     return replace(problem, epilogue=None, d=d, pair=False, align_c=align_c, align_d=align_d)

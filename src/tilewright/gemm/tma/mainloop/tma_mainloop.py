@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ....builder import Builder, OrderedSequenceBarrier, PipelineState
 from ....builder.tensors.wgmma_fragments import descriptor_start
-from ...problem import Problem
+from ...problem import Problem, accumulator_type_of
 from ..sparse.metadata_stages import MetadataReader
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
@@ -51,10 +51,9 @@ class WgmmaMainloop:
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
         self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
-        self.right_k = WGMMA_K * (
-            2 if problem.has_sparse_wgmma else 1
-        )  # bytes along K of an instruction
-        form = f"k{self.right_k // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
+        per = 2 if problem.has_sparse_wgmma else 1
+        self.right_k = WGMMA_K * per  # bytes along K of an instruction
+        form = f"k{self.right_k // left.size}.{accumulator_type_of(problem.a)}.{'.'.join(types)}"
         name = "wgmma.mma_async.sp" if problem.has_sparse_wgmma else "wgmma.mma_async"
         self.opcode = f"{name}.sync.aligned.m64n{{}}{form}"
         self._describe(consumer)

@@ -27,7 +27,7 @@ def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -
     bn, bk = configs.tile[1:]
     blocks = configs.warpgroup_rows // WGMMA_ROWS
     units = blocks * (bk // weights.unit_k)
-    recipe = fastest(weights.type, weights.operand)
+    recipe = fastest(weights.type, weights.operand, weights.zero)
     words = WGMMA_ROWS * UNIT_K // 128 // recipe.elements
     groups = (weights.groups - 1) * (GROUP + bn / 2)
     unit = UNIT + words * recipe.instructions + 4 * bn + groups

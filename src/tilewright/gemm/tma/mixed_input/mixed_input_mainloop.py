@@ -1,8 +1,9 @@
 """Consumer mainloop of kernel ``tma`` with prepared weights: they are wgmma's A, from registers.
 
 Dᵀ = W Xᵀ: 64 rows of weights for each block of a warpgroup, wgmma's N are the tokens. A thread
-loads its words of a unit from shared memory, converts them exactly to f16 or bf16, and the tensor
-cores accumulate the products of a group. Then, for the thread's rows r and r + 8, in f32:
+loads its words of a unit from shared memory, converts them exactly to X's type, f16, bf16, e4m3 or
+s8, and the tensor cores accumulate the products of a group. Then, for the thread's rows r and
+r + 8, in f32:
 
     total = total + scale[r] · accumulator                 one FMA
     total = total + zero[r] · (sum of X over the group)    one FMA, with float zero points
@@ -10,8 +11,9 @@ cores accumulate the products of a group. Then, for the thread's rows r and r + 
 Sparse weights are multiplied by wgmma.sp; the sum of X then is that of the elements of X that the
 stored elements of the row are multiplied by.
 
-Integer zero points are subtracted in the conversion, exactly. A chunk of 16-deep steps is converted
-while the tensor cores multiply the chunk before.
+Integer zero points are subtracted in the conversion, exactly. Where the conversion multiplies by a
+power of two, the scale is divided by it. A chunk of steps along K is converted while the tensor
+cores multiply the chunk before.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ from ....number_conversion import encode
 from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
 from ....quantization.weight_types import is_integer
-from ....quantization.weight_units import STEP_K
-from ...problem import Problem
+from ...problem import Problem, accumulator_type_of
 from ..mainloop.tma_mainloop import WgmmaMainloop
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
@@ -37,7 +38,7 @@ from ..tma_operand import UnitsOperand
 from .unit_metadata import UnitMetadata
 
 WARP = 32
-CHUNK_STEPS = 4  # steps of 16 along K that are converted together
+CHUNK_K = 64  # elements along K that are converted together, at most
 FRAGMENT = 4  # registers of a fragment of A
 WORD, VECTOR = 4, 16  # bytes
 SLICE_BARRIER = 15
@@ -98,11 +99,12 @@ class MixedInputMainloop(WgmmaMainloop):
         self.scales_at = first + pair * self._pair_bytes(self.weights.scale)
         if self.weights.zeros != "none":
             self.zeros_at = first + pair * self._pair_bytes(self.weights.zero_type)
-        self.recipe = fastest(self.weights.type, self.weights.operand)
-        self.steps = min(CHUNK_STEPS, self.weights.group // STEP_K)
+        self.recipe = fastest(self.weights.type, self.weights.operand, self.weights.zero)
+        self.steps = min(CHUNK_K, self.weights.group) // self.weights.step
         self.chunks = self._chunks()
         self.fragments = [k.array("b32", self.steps * FRAGMENT) for _ in range(2)]
-        self.ones = k.const("b32", int(encode(self.problem.a, 1.0)) * 0x10001)
+        one = int(encode(self.problem.a, 1.0)) * (0x1010101 if self.recipe.to_bytes else 0x10001)
+        self.ones = k.const("b32", one)
         self.empty = k.var("u32", 0)
         self.never = self.words > SHARED_END  # ptxas does not know it
         self.unit_metadata = None
@@ -115,20 +117,22 @@ class MixedInputMainloop(WgmmaMainloop):
 
     def _chunks(self) -> list[_Chunk]:
         """The chunks of a k-tile in order."""
-        group, steps = self.weights.group // STEP_K, self.steps
+        step_k, steps = self.weights.step, self.steps
+        group = self.weights.group // step_k
         return [
             _Chunk(block, unit, step, step // group, step % group == 0, (step + steps) % group == 0)
             for block in self.blocks
             for unit in range(self.config.tile[2] // self.weights.unit_k)
-            for step in range(0, UNIT_K // STEP_K, steps)
+            for step in range(0, UNIT_K // step_k, steps)
         ]
 
     def _allocate(self) -> None:
-        n, array = self.config.tile[1], self.k.array
+        n, array, weights = self.config.tile[1], self.k.array, self.problem.weights
+        assert weights is not None
+        kind = accumulator_type_of(self.problem.a)
         self.total = [list(array("f32", n // 2)) for _ in self.blocks]
-        self.part = list(array("f32", n // 2))
-        assert self.problem.weights is not None
-        self.sums = list(array("f32", n // 2)) if self.problem.weights.has_float_zeros else []
+        self.part = list(array(kind, n // 2))
+        self.sums = list(array(kind, n // 2)) if weights.has_float_zeros else []
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         """Go to a work tile."""
@@ -255,7 +259,7 @@ class MixedInputMainloop(WgmmaMainloop):
         chunk, fragments = self.chunks[index], self.fragments[index % 2]
         right = self.stages.right.operand
         opcode = self.opcode.format(self.config.tile[1])
-        for i in range(len(fragments) // FRAGMENT):
+        for i in range(self.steps):
             first_k = chunk.unit * self.weights.unit_k
             first_k += (chunk.step + i) * (self.right_k // right.size)
             descriptor = x + (right.byte_offset(0, first_k) >> 4)
@@ -273,39 +277,45 @@ class MixedInputMainloop(WgmmaMainloop):
     def _promote(self, block: int, numbers: _Numbers) -> None:
         """Add a group's accumulators, scaled, to the total."""
         k = self.k
-        for i, (total, part) in enumerate(zip(self.total[block], self.part, strict=True)):
-            k.mad(part, numbers.scales[i >> 1 & 1], total, into=total)
-        for i, (total, part) in enumerate(zip(self.total[block], self.sums, strict=False)):
-            k.mad(part, numbers.zeros[i >> 1 & 1], total, into=total)
+        for parts, factors in ((self.part, numbers.scales), (self.sums, numbers.zeros)):
+            for i, (total, part) in enumerate(zip(self.total[block], parts, strict=False)):
+                wide = part.to("f32") if part.dtype.name == "s32" else part
+                k.mad(wide, factors[i >> 1 & 1], total, into=total)
 
     def _load(self, index: int, stage: Any, numbers: _Numbers | None) -> _Numbers:
         """Load a chunk of a stage and convert it to the fragments that the chunk before does not
         use. ``numbers``: of the group before, which are also this chunk's unless it begins one.
         """
-        chunk, first = self.chunks[index], stage * self.left.bytes
-        offset = chunk.block * self.left.row_block_bytes + chunk.unit * self.weights.unit_bytes
+        chunk = self.chunks[index]
         if chunk.begins or numbers is None:
-            numbers = self._numbers(chunk, first, offset)
+            numbers = self._numbers(chunk, stage)
         points: list[Any] = []
         if is_integer(self.weights.type):
             points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
         pairs = (
             pair
-            for word in self._words(chunk, first, offset)
+            for word in self._words(chunk, stage)
             for pair in self.recipe.emit(self.k, word, points)
         )
         for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
             self.k.mov(self.k.view(pair, "b32"), into=variable)
         if self.unit_metadata:
-            self.unit_metadata.load(first, offset, chunk.step, index % 2)
+            first = stage * self.left.bytes
+            self.unit_metadata.load(first, self._offset(chunk), chunk.step, index % 2)
         return numbers
 
-    def _words(self, chunk: _Chunk, first: Any, offset: int) -> list[Any]:
+    def _offset(self, chunk: _Chunk) -> int:
+        """Where the chunk's unit begins in a stage, in bytes."""
+        unit = chunk.unit * self.weights.unit_bytes
+        return chunk.block * self.left.row_block_bytes + unit
+
+    def _words(self, chunk: _Chunk, stage: Any) -> list[Any]:
         """A chunk's words of the thread."""
-        per_step = self.weights.bits // WORD
+        per_step = self.weights.bits * self.weights.step * UNIT_ROWS // (WARPGROUP * 8 * WORD)
         begin, count = chunk.step * per_step, self.steps * per_step
-        width = min(count, VECTOR // WORD)
-        pointer = self.k.pointer("shared", "b32", self.words + first).aligned(VECTOR)
+        width, offset = min(count, VECTOR // WORD), self._offset(chunk)
+        first = self.words + stage * self.left.bytes
+        pointer = self.k.pointer("shared", "b32", first).aligned(VECTOR)
         words: list[Any] = []
         for word in range(begin, begin + count, width):
             vector, rest = divmod(word, VECTOR // WORD)
@@ -313,21 +323,30 @@ class MixedInputMainloop(WgmmaMainloop):
             words += (pointer + at // WORD).load(width) if width > 1 else [pointer[at // WORD]]
         return words
 
-    def _numbers(self, chunk: _Chunk, first: Any, offset: int) -> _Numbers:
+    def _numbers(self, chunk: _Chunk, stage: Any) -> _Numbers:
         """The scales and the zero points of a group, for the thread's rows r and r + 8."""
-        weights = self.weights
+        weights, offset, first = self.weights, self._offset(chunk), stage * self.left.bytes
         at = offset + weights.scale_offset + chunk.group * PAIRS * self._pair_bytes(weights.scale)
         scales = self._floats(self.scales_at + first, at, weights.scale)
+        if self.recipe.exponent:
+            scales = [scale * 2.0**-self.recipe.exponent for scale in scales]
         if weights.zeros == "none":
             return _Numbers(scales, [])
         at = offset + weights.zero_offset
         at += chunk.group * PAIRS * self._pair_bytes(weights.zero_type)
         if weights.has_float_zeros:
             return _Numbers(scales, self._floats(self.zeros_at + first, at, weights.zero_type))
-        word = self._word(self.zeros_at + first, at)
-        pair = f"{weights.operand}x2"
-        both = [self.k.emit("prmt.b32", word, word, s, dtype="b32") for s in (0x1010, 0x3232)]
-        return _Numbers(scales, [self.k.view(point, pair) for point in both])
+        return _Numbers(scales, self._points(self.zeros_at + first, at))
+
+    def _points(self, address: Any, offset: int) -> list[Any]:
+        """Two neighbouring integer zero points, each in all places of a register."""
+        k, operand = self.k, self.weights.operand
+        if operand == "s8":
+            half = k.pointer("shared", "u16", address)[offset // 2].to("u32")
+            return [k.emit("prmt.b32", half, half, s, dtype="b32") for s in (0x0000, 0x1111)]
+        word = self._word(address, offset)
+        both = [k.emit("prmt.b32", word, word, s, dtype="b32") for s in (0x1010, 0x3232)]
+        return [k.view(point, f"{operand}x2") for point in both]
 
     def _word(self, address: Any, offset: int) -> Any:
         return self.k.pointer("shared", "b32", address)[offset // WORD]

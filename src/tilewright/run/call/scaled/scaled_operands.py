@@ -111,8 +111,12 @@ def _weights_as_operands(
     a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any, *, grouped: bool
 ) -> ArraysWithScales:
     """``without_scales`` for packed weights, whose global scale is an operand."""
-    scales = {"a_scales": a.scales} if isinstance(a, Scaled) else {}
-    found = weight_operands(a.data if isinstance(a, Scaled) else a, b, static, grouped=grouped)
+    scales, data = {}, a
+    if isinstance(a, Scaled):
+        if a.zeros is not None:
+            raise ProblemError(f"a must have no zero points for packed weights, got {a}")
+        scales, data = {"a_scales": a.scales}, a.data
+    found = weight_operands(data, b, static, grouped=grouped)
     if found.factor is not None:
         scales["b_scales"] = found.factor
     wrapped = _with_scales(function, tuple(scales), 1)
@@ -192,9 +196,9 @@ def _size(array: Any) -> int:
     return int(np.prod(array.shape))
 
 
-def default_dtype(b: Any) -> str | None:
-    """D's default type: bf16, or A's for packed weights."""
-    return None if isinstance(b, _WEIGHTS) else "bf16"
+def default_dtype(a: Any, b: Any) -> str | None:
+    """D's default type: bf16, or A's for packed weights and an A that is not Scaled."""
+    return None if isinstance(b, _WEIGHTS) and not isinstance(a, Scaled) else "bf16"
 
 
 def linear_combination(c: Any, alpha: Any, beta: Any) -> tuple[Epilogue, Any, Any, Any]:
