@@ -65,6 +65,8 @@ def test_a_listing_is_read_and_written_again() -> None:
         ("--:-:-:-:1 FFMA R0, R1, R2, R3 &hidden=0x1", "hidden bits must be in"),
         ("--:-:-:-:1 EXIT &hidden=one", "hidden bits must be a number in hex"),
         ("--:-:-:-:1 ;", "an instruction must begin with an opcode"),
+        ("--:-:-:-:1 IMAD.U32 R17, RZ, R#, R15", "an operand must be without #, got 'R#'"),
+        ("--:-:-:-:1 LDG.E.64 R10, [é10.64]", "a register must have a decimal number"),
         (".L_1:\n.L_1:", "a label must be defined once"),
     ],
 )

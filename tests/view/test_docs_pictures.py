@@ -14,11 +14,12 @@ DOCS = ROOT / "docs"
 MADE = {
     "isa": "scripts/isa_table.py", "layouts": "scripts/layout_pictures.py",
     "epilogues": "scripts/epilogue_pictures.py", "grouped": "scripts/grouped_pictures.py",
-    "gemm": "scripts/stream_k_pictures.py",
+    "gemm": "scripts/stream_k_pictures.py", "sgemm": "scripts/sgemm_pictures.py",
 }  # fmt: skip
 # Bytes of pictures, at most.
 BYTES = {
     "isa": 1_500_000, "layouts": 300_000, "epilogues": 50_000, "grouped": 20_000, "gemm": 10_000,
+    "sgemm": 220_000,
 }  # fmt: skip
 
 

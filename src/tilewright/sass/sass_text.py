@@ -133,8 +133,12 @@ def parse_instruction(text: str) -> SassText:
 
 @lru_cache(1 << 16)
 def parse_operand(text: str) -> SassOperand:
-    """Parse one operand, without ``.reuse``."""
+    """Parse one operand, without ``.reuse``. Raises SassError for # and registers without a decimal
+    number.
+    """
     text = _REUSE.sub("", text.strip())
+    if "#" in text:
+        raise SassError(f"an operand must be without #, got {text!r:.40}")
     if _FIXED.match(text):
         return SassOperand("$", (), text)
     if found := _NUMBER.fullmatch(text):
@@ -152,6 +156,8 @@ def parse_operand(text: str) -> SassOperand:
 
     def note(match: re.Match[str]) -> str:
         register = match.start() > 0 and body[match.start() - 1].isalpha()
+        if register and not match[0].isdecimal():
+            raise SassError(f"a register must have a decimal number, got {body!r:.40}")
         numbers.append(int(match[0]) if register else _number(match[0]))
         return "+#" if match[0].startswith("+-") else "#"
 

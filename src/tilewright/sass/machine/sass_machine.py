@@ -46,6 +46,7 @@ class SassMachine:
         self.races: list[SassFinding] = []
         self.traces: list[list[list[tuple[int, int]]]] = []
         self.instructions = 0  # issued in the last run, by all warps
+        self.cta_type = CtaRun  # a subclass may watch its accesses
 
     @cached_property
     def _codes(self) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class SassMachine:
         self.races, self.traces, self.instructions = [], [], 0
         with np.errstate(all="ignore"):
             for number in range(int(np.prod(grid))):
-                cta = CtaRun(launch, number)
+                cta = self.cta_type(launch, number)
                 self.instructions += cta.run(steps - self.instructions)
                 self.races += cta.race_findings()
                 self.traces.append(cta.trace)

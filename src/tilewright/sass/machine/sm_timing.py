@@ -25,6 +25,7 @@ _LATENCY = {"shared": 28, "global": 350, "texture": 350, "constant": 40, "local"
             "generic": 350, "": 20}  # fmt: skip
 # Cycles of the shared-memory pipe for the 32 words of a wavefront: maxas' microbenchmark on sm_5x
 _WAVEFRONT = {52: 2, 80: 1, 90: 1}
+_READ_CYCLES = 20  # after which sm_5x has read the operands of a memory instruction (maxas' wiki)
 _MEASURED = 90  # the architecture whose latencies are measured
 _FAR = ("global", "generic", "local")  # which cache an access hits is not modelled
 _NEVER = 1 << 60
@@ -144,8 +145,9 @@ class _Simulation:
         warp.cached = next_cached(self.code.sm, text, warp.cached)
         self.pipes[scheduler, row.pipe] = now + row.interval + conflicts
         done = self._complete(row, text.opcode, wavefronts, now)
-        for barrier in {control.write, control.read} - {0}:
-            warp.barriers[barrier] = max(warp.barriers[barrier], done)
+        read = min(done, now + _READ_CYCLES) if self.code.sm < 70 else done
+        for barrier, at in ((control.write, done), (control.read, read)):
+            warp.barriers[barrier] = max(warp.barriers[barrier], at)  # barrier 0 is none
         stall = control.stall if self.code.sm < 70 else max(1, control.stall)
         warp.ready = now + stall + conflicts
         warp.reason = "bank" if conflicts and stall <= 1 else "stall"

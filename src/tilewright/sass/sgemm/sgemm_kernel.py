@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...errors import SassError
 from ..cubin_file import CubinFile
 from ..encoding_table import encoding_table
+from ..machine.cta_run import CtaRun
 from ..machine.sass_machine import SassMachine
 from ..maxas.maxas_assembler import AssembledKernel, assemble_maxas
 from ..maxas.new_cubin import new_cubin
@@ -40,12 +41,14 @@ def sgemm_cubin(plan: SgemmPlan) -> CubinFile:
 
 
 def run_sgemm(
-    plan: SgemmPlan, a: Array, b: Array, alpha: float = 1.0, *, trace: bool = False
-) -> tuple[Array, SassMachine]:
+    plan: SgemmPlan, a: Array, b: Array, alpha: float = 1.0, *, trace: bool = False,
+    cta_type: type[CtaRun] = CtaRun,
+) -> tuple[Array, SassMachine]:  # fmt: skip
     """alpha·AᵀB by the kernel on the SASS machine, and the machine.
 
     A is K × M and B K × N, both f32 and contiguous, M and N multiples of 4; the result is M × N.
-    Raises SassError for others, and for what the machine finds: a race, a bad access.
+    ``cta_type`` runs the CTAs. Raises SassError for others, and for what the machine finds: a race,
+    a bad access.
     """
     for name, x in (("A", a), ("B", b)):
         if x.ndim != 2 or x.dtype != np.float32 or not x.flags.c_contiguous or x.shape[1] % 4:
@@ -56,6 +59,7 @@ def run_sgemm(
         raise SassError(f"A and B must have one K of at least 1, got {a.shape} and {b.shape}")
     (k, m), n = a.shape, b.shape[1]
     machine = SassMachine(sgemm_cubin(plan))
+    machine.cta_type = cta_type
     c = np.zeros((n, m), np.float32)
     sources: tuple[Any, ...] = a, b
     if plan.loads == "texture":
