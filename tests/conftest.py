@@ -22,6 +22,8 @@ from examples import examples
 from tilewright import cuda
 
 os.environ["TILEWRIGHT_TUNED"] = "off"
+# JAX takes memory as it needs it, so that several processes of tests share a GPU.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 settings.register_profile("examples", examples(100))
 settings.load_profile("examples")
