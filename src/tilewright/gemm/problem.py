@@ -24,7 +24,7 @@ from .grouping import Grouping, has_k_groups, has_row_groups
 if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
 
-FP8, FLOAT16 = ("e4m3", "e5m2"), ("f16", "bf16")
+FP8 = ("e4m3", "e5m2")
 PROMOTION_K = BLOCK  # the K extent after which 8-bit floats' accumulators are promoted to f32
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
 SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -214,7 +214,8 @@ class Problem:
             return
         excluded = {
             "C": self.with_c, "a sparse A": self.sparse == "a",
-            "block scales of several rows": self.scaling is not None and self.scaling.rows > 1,
+            "block scales of several rows": self.scaling is not None
+            and self.scaling.rows > 1 and not self.has_k_groups,
             "block scales and gather": self.scaling is not None and self.groups.gather,
         }  # fmt: skip
         for what, given in excluded.items():
@@ -223,10 +224,10 @@ class Problem:
         if self.a in ("f32", "f64", *PACKED_TYPES):
             hint = "precision='tf32'" if self.a == "f32" else ""
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
-        if self.has_k_groups and (
-            self.pair or self.sparse or self.weights or self.a not in FLOAT16
-        ):
-            raise ProblemError(f"groups along K must be of dense f16 or bf16, no pair, got {self}")
+        wide = self.a == "tf32" or self.pair or self.sparse or self.weights
+        if self.has_k_groups and wide:
+            what = "groups along K must be of dense matrices of 8 or 16 bits, no pair"
+            raise ProblemError(f"{what}, got {self}")
         if self.epilogue is not None and self.epilogue.graph.reductions:
             raise ProblemError("the epilogue of a grouped product must not reduce D")
 
@@ -287,6 +288,18 @@ class Problem:
     def has_k_groups(self) -> bool:
         """Whether there are groups along K."""
         return has_k_groups(self.groups)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the kernel gathers rows of A."""
+        return self.groups is not None and bool(self.groups.gather)
+
+    @property
+    def k_group_unit(self) -> int:
+        """What groups along K begin at multiples of: 8-bit matrices are K-major, and copies of a
+        k-block access no row window.
+        """
+        return BLOCK if self.has_k_groups and self.input.bits == 8 else 1
 
     @property
     def balanced(self) -> Problem:

@@ -117,6 +117,35 @@ def product_along_k(
     return left, right, found
 
 
+EIGHT_BITS_ALONG_K = (  # the blocks of scales of A and B, or the type; the configuration
+    ((1, 128), (1, 128), None),
+    ((128, 128), (1, 128), "tma:64x64x128:1:3~"),
+    ("e4m3", None, "tma:128x64x128:2:3"),
+    ("s8", None, None),
+)
+
+
+def eight_bits_along_k(a: Any, b: Any, config: Any, device: Any) -> tuple[Any, Any, Any, Any]:
+    """A, B (both as numbers, K along their rows), the D of each group, and the groups' ends: K of
+    the last one is no multiple of 128.
+    """
+    rng, ends = np.random.default_rng(7), (128, 128, 512, 700)
+    x, y = (rng.standard_normal((rows, 700)).astype(np.float32) for rows in (96, 160))
+    given: dict[str, Any] = {}
+    if isinstance(a, str):
+        left, right = (np.rint(20 * m).astype(dtypes.dtype(a).numpy) for m in (x, y))
+        given = {"epilogue": lambda acc: acc} if a == "s8" else {}
+        numbers = left, right
+    else:
+        left, right = (tilewright.quantize(m, block=s) for m, s in ((x, a), (y, b)))
+        numbers = left.dequantize(), right.dequantize()
+    offsets = np.array(ends, np.int32)
+    d = tilewright.grouped_matmul(
+        left, right.T, offsets=offsets, along="k", config=config, device=device, **given
+    )
+    return *numbers, d, ends
+
+
 CASES_WITH_INDICES = (  # K, configuration, types of gather and scatter
     (136, None, np.int32, np.int64),
     (200, "tma:64x32x64:1:3~", np.int64, None),

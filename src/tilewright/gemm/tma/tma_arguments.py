@@ -271,7 +271,8 @@ def _scale_values(
         lines = depth, max(1, -(-size // run.side)), inner  # contiguous along M or N
         if run.contiguous == "k":
             lines = lines[1], depth, leading
-        batches = (problem.batch, batch) if problem.batched else (0, 0)
+        stacked = problem.batched and not problem.has_k_groups
+        batches = (problem.batch, batch) if stacked else (0, 0)
         matrix = GlobalMatrix(PLACEHOLDER, *lines, *batches)
         values[f"map_{name}"] = matrix.map("f32", run.box, 0).encode()
     if problem.pair and "map_scale_b" in values:

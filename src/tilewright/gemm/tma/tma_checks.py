@@ -122,9 +122,8 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
     if problem.epilogue is None:
         return
-    gathers = problem.groups is not None and problem.groups.gather
-    if problem.scaling is not None or gathers:
-        what = "gathered rows" if gathers else "block scales"
+    if problem.scaling is not None or problem.gathers:
+        what = "gathered rows" if problem.gathers else "block scales"
         yield _Rule(
             config.consumers == 3,
             lambda: f": {what} and 3 epilogue loads need 5 producer warps, there are 4",
@@ -182,6 +181,11 @@ def _group_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         yield _Rule(
             (config.split > 1) | config.dynamic | (config.stream_k > 0),
             lambda: ": groups exclude split-K, stream-K and the dynamic tile scheduler",
+        )
+        unit = problem.k_group_unit
+        yield _Rule(
+            (config.tile[2] != unit) & (unit > 1),
+            lambda: f": tile_k must be {unit} for 8-bit groups along K, got {config.tile[2]}",
         )
 
 

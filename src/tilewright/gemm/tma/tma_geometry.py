@@ -27,6 +27,7 @@ VECTOR_BYTES = 4  # of an element of a vector operand in shared memory, in its c
 MAX_LOADED_TOGETHER = 3  # the same where a warpgroup has so few epilogue tiles: all of them
 SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
 SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared memory
+LINES_AT_ONCE = 4  # of 128 bytes, that the gather warp copies
 BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
 MAX_SHARED_BYTES = DEFAULT_DEVICE.limits.shared_per_block  # of a CTA on all devices with wgmma
 
@@ -299,7 +300,24 @@ class TmaGeometry(Generic[N]):
 
     def _bytes_outside_stages(self, problem: Problem) -> N:
         more = 0 if problem.weights is None else SHARED_ALIGNMENT + self.slice_bytes
-        return self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
+        total: N = self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
+        return total + self.gather_bytes(problem)
+
+    def gather_bytes(self, problem: Problem) -> N:
+        """Bytes of the offsets of a tile's rows of A, if they are gathered: ``LINES_AT_ONCE`` runs,
+        each of a multiple of 16 bytes, and of 16 bytes more so that they begin in different banks.
+        """
+        if not problem.gathers:
+            return self.stages * 0
+        rows = select(self.swap, self.tile[1], self.tile[0])
+        bytes_: N = 4 * LINES_AT_ONCE * self.gather_run(rows)
+        return bytes_
+
+    @staticmethod
+    def gather_run(rows: Any) -> Any:
+        """Offsets of a run, where a tile has this many rows of A."""
+        unit = 4 * LINES_AT_ONCE
+        return (rows + (unit - 1)) // unit * 4 + 4
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA, beside the operands of an epilogue; with

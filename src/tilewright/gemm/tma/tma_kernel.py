@@ -137,9 +137,8 @@ class TmaKernel:
         readers = 1 if config.pingpong else config.epilogue_warpgroups
         readers *= WARPGROUP // mainloop_class(problem).release_threads
         self.scales_by_warp = problem.scaling is not None and problem.scaling.loaded_by_warp
-        self.gathers = problem.groups is not None and bool(problem.groups.gather)
-        arrivals = 1 + LANES if self.scales_by_warp or self.gathers else 1
-        pipelines = GatherPipeline if self.gathers else PipelineTmaAsync
+        arrivals = 1 + LANES if self.scales_by_warp or problem.gathers else 1
+        pipelines = GatherPipeline if problem.gathers else PipelineTmaAsync
         pipeline = pipelines(k, stages, readers * (cm + cn - 1), arrivals)
         metadata = None
         if problem.sparse:
@@ -176,7 +175,7 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        copies = self.scales_by_warp or self.gathers
+        copies = self.scales_by_warp or self.problem.gathers
         table = REGISTERS | COPY_REGISTERS if copies else REGISTERS
         registers = table.get(config.consumers, (None, None))
         self._run_roles(
@@ -233,8 +232,8 @@ class TmaKernel:
         k, config, p = self.k, self.config, self.parameters
         m, n = self._swapped(p.m, p.n)
         k_blocks = (depth + (config.tile[2] - 1)) // config.tile[2]
-        if isinstance(p, GroupedParameters) and (grouping := self.problem.groups):
-            return grouped_tile_scheduler(k, grouping, config, p, k_blocks)
+        if isinstance(p, GroupedParameters):
+            return grouped_tile_scheduler(k, self.problem, config, p, k_blocks)
         batches = p.batches if self.problem.batched else None
         sizes = m, n, k_blocks, batches, p.full_tiles
         if self.queue is not None:
@@ -260,7 +259,7 @@ class TmaKernel:
                     k, self.problem, config, self.parameters, self.scales, stages.pipeline,
                     self.scheduler,
                 ).run()  # fmt: skip
-        if self.gathers and isinstance(self.parameters, GroupedParameters):
+        if self.problem.gathers and isinstance(self.parameters, GroupedParameters):
             with k.if_(warp == SCALE_WARP):
                 GatherWarp(
                     k, self.problem, config, self.parameters, stages, self.scheduler
@@ -288,7 +287,7 @@ class TmaKernel:
                 k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
                 multicast=right_mask,
             )  # fmt: skip
-            return [left] if self.gathers else [left, right]
+            return [left] if self.problem.gathers else [left, right]
         b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
         left_copy, right_copy = self._swapped(TmaCopy, b_copy)
         if self.problem.sparse:
@@ -302,7 +301,7 @@ class TmaKernel:
             multicast=right_mask,
         )  # fmt: skip
         copies: list[StageCopy] = [left, right]
-        if self.gathers:  # A by the gather warp
+        if self.problem.gathers:  # A by the gather warp
             copies = [self._swapped(left, right)[1]]
         if self.scales and isinstance(p, ScaledParameters):
             copies += scale_copies(k, self.scales, self._swapped(*p.scale_maps))

@@ -13,10 +13,12 @@ from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
     CASES_WITH_INDICES,
+    EIGHT_BITS_ALONG_K,
     SCALE_BLOCKS,
     WEIGHTS,
     GroupedCase,
     check,
+    eight_bits_along_k,
     groups_of,
     indexed_product,
     operands,
@@ -86,6 +88,15 @@ def test_rows_are_gathered_and_scattered(case: Any) -> None:
 @pytest.mark.parametrize("blocks", _most_are_slow(SCALE_BLOCKS, (0,)))
 def test_scaled_matrices(blocks: Any) -> None:
     check_rows(*scaled_product(blocks, "vm"))
+
+
+@pytest.mark.parametrize("case", _most_are_slow(EIGHT_BITS_ALONG_K, (0, 3)))
+def test_matrices_of_8_bits_have_groups_of_k_blocks(case: Any) -> None:
+    a, b, found, ends = eight_bits_along_k(*case, "vm")
+    for g, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        x, y = (m[:, begin:end].astype(np.float64) for m in (a, b))
+        error = np.abs(found[g].astype(np.float64) - x @ y.T)
+        assert (error <= 2**-7 * (np.abs(x) @ np.abs(y.T))).all()
 
 
 @pytest.mark.parametrize("form", WEIGHTS)
@@ -176,6 +187,17 @@ def test_offsets_besides_counts_are_an_error_in_a_repeated_call_too() -> None:
             tilewright.grouped_matmul(a, b, counts=sizes, offsets=sizes)
 
 
+def test_groups_of_k_blocks_in_device_memory_end_at_k_blocks() -> None:
+    """130 and 260 are taken for 128 and 256, and 9999 for K."""
+    a, b = (np.ones((n, 700), np.int8) for n in (64, 32))
+    with registered():
+        left, right, sizes = (Resident.of(x) for x in (a, b, np.array([130, 260, 9999], np.int32)))
+        d = tilewright.grouped_matmul(
+            left, right.T, offsets=sizes, along="k", epilogue=lambda acc: acc
+        )
+        assert [{*x.ravel().tolist()} for x in d.numpy()] == [{128}, {128}, {444}]
+
+
 A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
 
 
@@ -199,6 +221,10 @@ A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
         ({"offsets": [4, 8], "scatter": [1]}, ProblemError, "scatter must have 8 elements"),
         ({"offsets": [4, 8], "gather": [0.5]}, ProblemError, "gather must be integers of 64 bits"),
         ({"counts": [1, 2], "gather": [0]}, ProblemError, r"a must be \(groups, capacity, K\)"),
+        (
+            {"a": A.astype("i1"), "b": np.zeros((16, 8), "i1"), "offsets": [4, 16], "along": "k"},
+            ProblemError, r"offsets\[0\] must be a multiple of 128 for 8-bit groups along K, got 4",
+        ),
         ({"offsets": [4, 8], "along": "n"}, ProblemError, "along must be one of m, k, got 'n'"),
         (
             {"offsets": [4, 8], "epilogue": lambda acc: {"d": acc, "s": tilewright.sum(acc)}},
@@ -214,4 +240,4 @@ def test_wrong_arguments_are_typed_errors(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        tilewright.grouped_matmul(A, B, device="vm", **arguments)
+        tilewright.grouped_matmul(**{"a": A, "b": B} | arguments, device="vm")

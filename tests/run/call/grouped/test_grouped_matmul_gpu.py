@@ -12,10 +12,12 @@ from references.grouped_products import (
     CASES,
     CASES_ALONG_K,
     CASES_WITH_INDICES,
+    EIGHT_BITS_ALONG_K,
     SCALE_BLOCKS,
     UNWRITTEN,
     WEIGHTS,
     GroupedCase,
+    eight_bits_along_k,
     indexed_product,
     operands,
     product,
@@ -37,6 +39,12 @@ def test_the_bits_are_a_virtual_machine_s(case: GroupedCase) -> None:
 def test_along_k_the_bits_are_a_virtual_machine_s(case: Any) -> None:
     found, expected = (product_along_k(*case, device)[2] for device in ("cuda", "vm"))
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("case", EIGHT_BITS_ALONG_K, ids=str)
+def test_along_k_8_bits_have_the_bits_of_a_virtual_machine(case: Any) -> None:
+    found, expected = (eight_bits_along_k(*case, device)[2] for device in ("cuda", "vm"))
+    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)

@@ -1,6 +1,6 @@
 """Gather of A's rows: a free warp of the producer warpgroup copies the rows that indices name.
 
-    rows of a work tile        lane l holds the indices of rows l, l + 32, …
+    offsets of a tile's rows   in shared memory, those of rows i, i + 4, … together
     16 bytes of a line         8 lanes copy a line of 128 bytes, so the warp copies 4 lines at once
 
 The copies are ``cp.async`` to where a tensor copy would write, swizzled as it would, and each lane
@@ -19,6 +19,7 @@ from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_arguments import GroupedParameters
 from ..tma_config import TmaConfig
+from ..tma_geometry import LINES_AT_ONCE
 from .grouped_tile_scheduler import limited
 
 LANES, VECTOR = 32, 16  # bytes of a copy
@@ -49,11 +50,12 @@ class GatherWarp:
         self.state = stages.pipeline.make_producer_state()
         self.indices = global_pointer(k, p.gather).cast(problem.groups.gather)
         self.elements = VECTOR // self.operand.size  # of a copy
-        lanes = self.operand.swizzle // VECTOR  # of a line
-        self.lines_at_once = LANES // lanes
-        self.first_row, self.first_element = k.laneid // lanes, k.laneid % lanes * self.elements
+        assert self.operand.swizzle == LANES // LINES_AT_ONCE * VECTOR
+        lanes = LANES // LINES_AT_ONCE  # of a line
+        self.line, self.first_element = k.laneid // lanes, k.laneid % lanes * self.elements
         self.source = global_pointer(k, p.a).cast(self.operand.type) + self.first_element
-        self.rows = [k.var("u32", 0) for _ in range(0, self.operand.extent, LANES)]
+        self.run_length = config.gather_run(self.operand.extent)
+        self.offsets = k.dynamic_shared(config.gather_bytes(problem), 16, dtype="u32")
 
     def run(self) -> None:
         """Load the rows of all work tiles. All lanes of the warp call it."""
@@ -62,45 +64,67 @@ class GatherWarp:
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
         k, bk = self.k, self.config.tile[2]
-        self._load_indices(tile)
+        self._load_offsets(tile)
         for block in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
             self._fill_stage(block * bk)
 
-    def _load_indices(self, tile: WorkTileInfo) -> None:
-        """Rows behind the group repeat its last one: D does not depend on them. An index that is no
-        row of A is taken for the nearest row.
+    def _load_offsets(self, tile: WorkTileInfo) -> None:
+        """The offsets of the tile's rows in units of 16 bytes. Rows behind the group repeat its
+        last one: D does not depend on them. An index that is no row of A is taken for the nearest
+        row.
         """
-        k, p = self.k, self.parameters
+        k, p, extent = self.k, self.parameters, self.operand.extent
         assert tile.rows is not None
         first = tile.column if self.config.swap else tile.row
         last, zero = tile.rows.first + tile.rows.count - 1, k.const("u32", 0)
-        for i, row in enumerate(self.rows):
-            position = k.min(first + (k.laneid + i * LANES), last)
-            index = (self.indices + position).load(1)[0]
-            row.set(limited(k, index, zero, p.rows_a - 1))
+        k.syncwarp()
+        for i in range(0, extent, LANES):
+            row = k.laneid + i
+            index = (self.indices + k.min(first + row, last)).load(1)[0]
+            offset = limited(k, index, zero, p.rows_a - 1) * p.pitch_a
+            at = row % LINES_AT_ONCE * self.run_length + row // LINES_AT_ONCE
+            with k.when(row < extent):
+                (self.offsets + at).store(offset)
+        k.syncwarp()
 
     def _fill_stage(self, first_k: Any) -> None:
         """Copy the tile's k-block that begins at ``first_k``; zeros behind K."""
         k, state, operand = self.k, self.state, self.operand
         self.pipeline.producer_acquire(state)
-        address = self.address + state.stage * operand.bytes
-        tensor = make_tensor(k.pointer("shared", operand.type, address), operand.layout)
-        for first in range(0, operand.depth, operand.line_elements):
-            column = self.first_element + first
-            left = self.parameters.k.view("s32") - (column + first_k).view("s32")
-            count = k.min(k.max(left, 0).view("u32"), self.elements) * operand.size
-            self._copy_lines(tensor, column, self.source + (first_k + first), count)
+        tensor = make_tensor(
+            k.pointer("shared", operand.type, self.address + state.stage * operand.bytes),
+            operand.layout,
+        )
+        with k.if_(first_k + operand.depth <= self.parameters.k):
+            self._copy_columns(tensor, first_k, whole=True)
+        with k.else_():
+            self._copy_columns(tensor, first_k, whole=False)
         k.cp_async_mbarrier_arrive(self.pipeline.full + state.stage, noinc=True)
         state.advance()
 
+    def _copy_columns(self, tensor: Tensor, first_k: Any, *, whole: bool) -> None:
+        """Copy the columns of a stage; all of their elements exist if they are ``whole``."""
+        k, operand, count = self.k, self.operand, None
+        for first in range(0, operand.depth, operand.line_elements):
+            column = self.first_element + first
+            if not whole:
+                left = self.parameters.k.view("s32") - (column + first_k).view("s32")
+                count = k.min(k.max(left, 0).view("u32"), self.elements) * operand.size
+            self._copy_lines(tensor, column, self.source + (first_k + first), count)
+
     def _copy_lines(self, tensor: Tensor, column: Any, source: Any, count: Any) -> None:
         """Copy ``count`` bytes of each row from ``source`` on to column ``column`` of the tile."""
-        k, operand, step = self.k, self.operand, self.lines_at_once
-        starts = [tensor.at((self.first_row + i, column)) for i in range(0, ATOM_ROWS, step)]
-        for i in range(0, operand.extent, step):
-            row = k.shfl("idx", self.rows[i // LANES], self.first_row + i % LANES)
-            vectors = k.emit("mul.wide.u32", row, self.parameters.pitch_a)
-            atom, part = divmod(i, ATOM_ROWS)
+        k, operand, step = self.k, self.operand, LINES_AT_ONCE
+        starts = [tensor.at((self.line + i, column)) for i in range(0, ATOM_ROWS, step)]
+        address, own = source.address(), self.offsets + self.line * self.run_length
+        count_of_lines, offsets = operand.extent // step, list[Any]()
+        for number in range(count_of_lines):
+            if number % 4 == 0:  # loads are ahead: ptxas keeps their order with the copies
+                ahead = range(len(offsets), min(number + 8, count_of_lines), 4)
+                for i in ahead:
+                    offsets += (own + i).aligned(16).load(4)
+            atom, part = divmod(number * step, ATOM_ROWS)
             there = starts[part // step] + atom * (ATOM_ROWS * operand.line_elements)
-            from_ = source + vectors * self.elements
+            from_ = k.emit("mad.wide.u32", offsets[number], VECTOR, address)
+            from_ = k.pointer("global", "b8", from_)
             k.cp_async(there.aligned(VECTOR), from_.aligned(VECTOR), VECTOR, valid=count)

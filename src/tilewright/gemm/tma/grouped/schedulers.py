@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ....builder import Builder
-from ...grouping import Grouping
 from ...problem import Problem
 from ..tile_scheduler import TileScheduler
 from ..tma_arguments import GroupedParameters, TmaParameters
@@ -16,11 +15,14 @@ from .row_scatter import RowScatter
 
 
 def grouped_tile_scheduler(
-    k: Builder, grouping: Grouping, config: TmaConfig, p: GroupedParameters, k_blocks: Any
+    k: Builder, problem: Problem, config: TmaConfig, p: GroupedParameters, k_blocks: Any
 ) -> TileScheduler:
     """The tile scheduler by the dimension that is divided. ``k_blocks``: of a product of rows."""
+    grouping = problem.groups
+    assert grouping is not None
     if grouping.along == "k":
-        return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, p.k)
+        sizes, unit = (p.m, p.n, p.k), problem.k_group_unit
+        return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, *sizes, unit)
     return GroupedTileScheduler(grouping, p.groups, p.batches, k, config, p.m, p.n, k_blocks)
 
 

@@ -21,11 +21,14 @@ from .scale_run import LINE, RUN_ALIGNMENT, ScaleRun
 
 @dataclass(frozen=True)
 class StageScales:
-    """The scales of the stages, from the shared ``address`` on: of the tile's rows and columns."""
+    """The scales of the stages, from the shared ``address`` on: of the tile's rows and columns.
+    ``stacked``: a problem with batches has those of each matrix.
+    """
 
     address: Any
     rows: ScaleRun
     columns: ScaleRun
+    stacked: bool = True
 
     @classmethod
     def of(cls, k: Builder, problem: Problem, config: TmaConfig) -> StageScales:
@@ -33,7 +36,8 @@ class StageScales:
         size = config.stages * config.scale_stage_bytes(problem)
         a, b = config.scale_runs(problem)
         address = k.dynamic_shared(size, RUN_ALIGNMENT).address()
-        return cls(address, b, a) if config.swap else cls(address, a, b)
+        rows, columns = (b, a) if config.swap else (a, b)
+        return cls(address, rows, columns, not problem.has_k_groups)
 
     def rows_at(self, stage: Any) -> Any:
         """The shared address of the scales of a stage's rows."""
@@ -55,11 +59,13 @@ class ScaleCopy(StageCopy):
         self.k, self.maps, self.of_rows = k, maps, of_rows
         self.run = scales.rows if of_rows else scales.columns
         self.address = scales.rows_at if of_rows else scales.columns_at
+        self.stacked = scales.stacked
 
     def begin(self, tile: WorkTileInfo) -> Any:
         run = self.run
         first = (tile.row if self.of_rows else tile.column) // run.matrices
-        self.first, self.batch = (first // run.side) & -(run.first_line // run.side), tile.batch
+        self.first = (first // run.side) & -(run.first_line // run.side)
+        self.batch = tile.batch if self.stacked else None
         return run.copied_bytes * run.matrices
 
     def target(self, stage: Any) -> Any:

@@ -55,9 +55,11 @@ def grouped_matmul(
     and the result (groups, capacity, N), and group g has the first counts[g] rows of its matrix.
     Rows of no group are not written; groups may be empty.
 
-    ``along="k"`` (the gradient of the weights): ``a`` is (M, K), ``b`` (K, N), both f16 or bf16,
-    ``offsets`` has the end of each group, and the result is (groups, M, N), zeros for an empty
-    group. ``dy.mT`` and ``x``, both row-major, are read where they are; others are copied first.
+    ``along="k"`` (the gradient of the weights): ``a`` is (M, K), ``b`` (K, N), both of 16 or
+    8 bits, ``offsets`` has the end of each group, and the result is (groups, M, N), zeros for an
+    empty group. Of 16 bits ``dy.mT`` and ``x``, both row-major, are read where they are; of 8 bits,
+    which may be ``Scaled`` in blocks along K, a row-major ``a`` and a column-major ``b``; others
+    are copied first. Groups of 8 bits must begin at multiples of 128.
 
     ``gather`` (M,) names the row of ``a`` that each row of the product has, so that M is its length
     and ``a`` has any rows, with A K-major and not ``Scaled``. ``scatter`` (M,) names the row of the

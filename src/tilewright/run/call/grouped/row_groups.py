@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import DeviceError, DtypeError, ProblemError
+from ....gemm.block_scaling import BLOCK
 from ....gemm.grouping import COUNTS, DIMENSIONS, ENDS, INDEX_TYPES, OFFSETS, Grouping
 from ....gemm.kernel_launch import INDEX_ADDRESSES
 from ....quantization.weight_format import PreparedWeights
@@ -39,8 +40,8 @@ class GroupArguments(NamedTuple):
 
 class RowGroups(NamedTuple):
     """The groups of a call: what the array ``sizes`` has, and the array. ``capacity``: the number
-    of rows, or of the elements along K, that a group may have; ``a_rows``: those of A; ``gather``,
-    ``scatter``: the indices of rows.
+    of rows, or of the elements along K, that a group may have; ``a_rows``: those of A; ``unit``:
+    what groups begin at multiples of; ``gather``, ``scatter``: the indices of rows.
     """
 
     request: GroupRequest
@@ -48,6 +49,7 @@ class RowGroups(NamedTuple):
     name: str
     capacity: int
     a_rows: int
+    unit: int = 1
     gather: ArrayView | None = None
     scatter: ArrayView | None = None
 
@@ -110,6 +112,11 @@ class RowGroups(NamedTuple):
                     else "a count is the number of rows of a group",
                 )
             last = value if self.request.grouping.form != COUNTS else 0
+            if value % self.unit and value != self.capacity:
+                what = (
+                    f"{self.name}[{i}] must be a multiple of {self.unit} for 8-bit groups along K"
+                )
+                raise ProblemError(f"{what}, got {value}", hint="pad the groups with zeros")
 
 
 def _values(array: ArrayView) -> list[int]:
@@ -174,7 +181,8 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
         Grouping(view.dtype, form, along, *types), groups, gathered and product_rows, d_rows
     )
     capacity = va.shape[-1] if along == "k" else product_rows
-    return RowGroups(request, view, name, capacity, rows, gathered, scattered)
+    unit = BLOCK if along == "k" and va.itemsize == 1 else 1
+    return RowGroups(request, view, name, capacity, rows, unit, gathered, scattered)
 
 
 def _rows_of(out: Any, rows: int) -> int:

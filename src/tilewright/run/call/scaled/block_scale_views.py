@@ -53,7 +53,8 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
             _check(f"the scales of {name}", view, shape, request.a.device)
     a, b, *more = (_signature(view, request.a.device) for view in views if view)
     left, right = _scale_layout(a, of_a=True), _scale_layout(b, of_a=False)
-    if request.groups is not None:  # whose tiles of A may begin at any row
+    if request.groups is not None and request.groups.grouping.along == "m":
+        # Tiles of A may begin at any row.
         left = _strided(a, of_a=True)
     for second in more:
         right = _like(right, b, second)
