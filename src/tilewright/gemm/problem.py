@@ -228,8 +228,17 @@ class Problem:
         if self.has_k_groups and wide:
             what = "groups along K must be of dense matrices of 8 or 16 bits, no pair"
             raise ProblemError(f"{what}, got {self}")
-        if self.epilogue is not None and self.epilogue.graph.reductions:
-            raise ProblemError("the epilogue of a grouped product must not reduce D")
+        self._check_group_reductions(self.groups)
+
+    def _check_group_reductions(self, groups: Grouping) -> None:
+        """Rows of groups begin anywhere, and so do the units of partial results."""
+        reductions = [] if self.epilogue is None else self.epilogue.graph.reductions
+        for output in reductions if groups.along == "m" else ():
+            if "m" in output.reduced and not output.atomic:
+                what = f"{output.name} of groups of rows must be a sum along n, or a maximum"
+                raise ProblemError(f"{what}, got {output.reduction} along {output.reduced}")
+            if groups.scatter:
+                raise ProblemError(f"{output.name} must not reduce rows of D that are scattered")
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -322,6 +331,11 @@ class Problem:
         m += deviations * isqrt(m) if self.has_row_groups else 0
         k = -(-self.k // each) if self.has_k_groups else self.k
         return replace(self, m=m, k=k, groups=None)
+
+    @property
+    def d_batch(self) -> int:
+        """The number of matrices D."""
+        return 1 if self.has_row_groups else self.batch
 
     @property
     def d_columns(self) -> int:

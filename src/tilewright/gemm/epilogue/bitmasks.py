@@ -22,7 +22,7 @@ WORD_BLOCKS = 4  # blocks of 8 columns in a word, and lanes that hold a block's 
 class BitmaskStores:
     """The bitmasks among an epilogue's outputs within a kernel. ``parameters`` has their addresses;
     ``limits``: M and N; ``lanes``: the bits of the lane's number in which neighbours along a row
-    differ, nearest first.
+    differ, nearest first. ``row_end``, ``joined``: as of ``TileReductions``.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class BitmaskStores:
         lanes: Sequence[int],
     ) -> None:  # fmt: skip
         self.k, self.parameters, self.limits, self.lanes = k, parameters, limits, lanes
-        self.outputs = bound.bitmasks
+        self.outputs, self.row_end, self.joined = bound.bitmasks, limits[0], False
         self._words: dict[tuple[str, int], Any] = {}  # by output and row
 
     def add(self, values: Sequence[Sequence[Any]], elements: TileElements, valid: Any) -> None:
@@ -66,7 +66,7 @@ class BitmaskStores:
         self, name: str, word: Any, elements: TileElements, down: int, last: int
     ) -> None:
         """Combine the words of four lanes; each lane stores the byte of its number."""
-        k, (m, n), lane = self.k, self.limits, self.k.laneid & (WORD_BLOCKS - 1)
+        k, n, lane = self.k, self.limits[1], self.k.laneid & (WORD_BLOCKS - 1)
         word = word << (lane * 2)
         for other in self.lanes:
             word = word | k.shfl("bfly", word, other)
@@ -79,7 +79,7 @@ class BitmaskStores:
         self._write(
             self._at(name, elements.batch, row, column),
             byte,
-            (lane <= last) & (row < m) & (column < n),
+            (lane <= last) & (row < self.row_end) & (column < n),
         )
 
     def _store(
@@ -87,7 +87,7 @@ class BitmaskStores:
         offset: tuple[int, int], valid: Any,
     ) -> None:  # fmt: skip
         """Store a byte of neighbours from ``offset`` on and of those of other lanes."""
-        k, (m, n) = self.k, self.limits
+        k, n = self.k, self.limits[1]
         row, column = elements.row + offset[0], elements.column + offset[1]
         byte = k.const("u32", 0)
         for i, condition in enumerate(conditions):
@@ -101,7 +101,7 @@ class BitmaskStores:
         self._write(
             self._at(name, elements.batch, row, column),
             byte,
-            first & valid & (row < m) & (column < n),
+            first & valid & (row < self.row_end) & (column < n),
         )
 
     def _write(self, there: Pointer, byte: Any, exists: Any) -> None:
@@ -115,7 +115,7 @@ class BitmaskStores:
     def _at(self, name: str, batch: Any, row: Any, column: Any) -> Pointer:
         """The byte of an element."""
         pitch = (self.limits[1] + (BITMASK_COLUMNS - 1)) >> 3
-        line = row if batch is None else batch * self.limits[0] + row
+        line = row if batch is None or self.joined else batch * self.limits[0] + row
         offset = line.to("u64") * pitch.to("u64") + (column >> 3).to("u64")
         there: Pointer = global_pointer(self.k, getattr(self.parameters, name)).cast("u8") + offset
         return there

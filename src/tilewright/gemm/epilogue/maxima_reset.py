@@ -38,7 +38,7 @@ def launches(problem: Problem, programmatic: bool) -> tuple[KernelLaunch, ...]:
         return ()
     reset = MaximaReset(tuple(name for name, _, _ in maxima), programmatic)
     counts = {
-        f"{name}_elements": 1 if "b" in output.reduced else problem.batch
+        f"{name}_elements": 1 if "b" in output.reduced else problem.d_batch
         for name, _, output in maxima
     }
     kernel = GemmKernel(build, _PROBLEM, reset)

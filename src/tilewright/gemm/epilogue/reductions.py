@@ -49,7 +49,7 @@ def reduction_regions(problem: Problem, rows: int, columns: int) -> tuple[Reduct
 def _regions(problem: Problem, rows: int, columns: int) -> Iterator[ReductionRegion]:
     if problem.epilogue is None:
         return
-    extents = {"b": problem.batch, "m": problem.m, "n": problem.d_columns}
+    extents = {"b": problem.d_batch, "m": problem.m, "n": problem.d_columns}
     blocks = {"b": extents["b"], "m": -(-extents["m"] // rows), "n": -(-extents["n"] // columns)}
     offset = 0
     for name, number, output in problem.epilogue.partial_reductions:

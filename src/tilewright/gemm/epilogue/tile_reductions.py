@@ -58,7 +58,8 @@ class TileReductions:
     address of the workspace, and for each reduction ``x{i}_offset``; ``limits``: M and N.
 
     ``add`` the elements of a unit, a few at a time, then ``store``. After ``begin``, a partial
-    result is stored with the last of its elements instead.
+    result is stored with the last of its elements instead. ``row_end``: of the rows that are
+    stored, if fewer than M; ``joined``: groups are rows of one matrix.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class TileReductions:
         self.k, self.parameters, self.limits = k, parameters, limits
         self.outputs = bound.partial_reductions
         self.unit: ReductionUnit | None = None
+        self.row_end, self.joined = limits[0], False
         self._totals: list[dict[Offset, Any]] = [{} for _ in self.outputs]
         self._left: list[Counter[Offset]] = [Counter() for _ in self.outputs]
 
@@ -126,7 +128,7 @@ class TileReductions:
         total = butterfly(k, output.reduction, value, lanes)
         row, column = elements.row + key[0], elements.column + key[1]
         if m:
-            writes = writes & (row < self.limits[0])
+            writes = writes & (row < self.row_end)
         if n:
             writes = writes & (column < self.limits[1])
         pointer = self._address(name, output, (elements.batch, row, column), unit)
@@ -138,7 +140,8 @@ class TileReductions:
     ) -> Any:
         """partials[unit][element]"""
         k, p, (m, n) = self.k, self.parameters, self.limits
-        batch = at[0] if at[0] is not None else k.const("u32", 0)
+        has_batch = at[0] is not None and not self.joined
+        batch = at[0] if has_batch else k.const("u32", 0)
         coordinates = dict(zip(DIMENSIONS, (batch, *at[1:]), strict=True))
         extents = {"m": m, "n": n}
         blocks = {

@@ -138,9 +138,19 @@ class TmaGraphEpilogue(TmaEpilogue):
 
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Store the outputs of 64-row blocks, and combine their maxima."""
+        self._limit_rows()
         self.maxima.begin()
         super().run(self._elements_of(acc), row, column, batch)
-        self.maxima.store(batch)
+        self.maxima.store(None if self.reductions.joined else batch)
+
+    def _limit_rows(self) -> None:
+        """Of a group reduce the rows that exist."""
+        if self.rows is None:
+            return
+        end = self.rows.first + self.rows.count
+        self.maxima.limits = end, self.limits[1]
+        for outputs in (self.reductions, self.bitmasks):
+            outputs.row_end, outputs.joined = end, self.rows.joined
 
     def _elements_of(self, acc: list[list[Any]]) -> list[list[Any]]:
         """A tuple for each element of the blocks, of one accumulator or of both products'

@@ -14,7 +14,7 @@ from ..call.kernel_call import launch
 from ..call.linear import ACTIVATIONS
 from . import routing_kernels as kernels
 
-GATHERED_ENTRIES = 4096  # at most that the first product gathers itself
+GATHERED_ROWS = 128  # of an expert on average, at most, that the first product gathers itself
 TYPES, WEIGHT_TYPES, INDEX_TYPES = ("f16", "bf16"), ("f32", "f16", "bf16"), ("s32", "s64")
 
 
@@ -68,7 +68,7 @@ def moe(
     route = indices, entries, choices, experts, positions, tokens_of, ends
     _launch(kernels.route(views["indices"].dtype), 1, kernels.THREADS, route, device)
     positions, tokens_of, ends = (finish(x, array) for array in (positions, tokens_of, ends))
-    if entries <= GATHERED_ENTRIES:
+    if entries <= GATHERED_ROWS * experts:
         rows, gather = x, tokens_of
     else:
         rows, gather = kind.empty(x, (entries, hidden), type_), None

@@ -69,6 +69,31 @@ def test_operands_of_the_epilogue_vary_by_row_column_and_group() -> None:
     assert (found[-2:] == out.dtype.type(7)).all()
 
 
+def _reduced(acc: Any) -> dict[str, Any]:
+    return {
+        "d": acc, "sums": tilewright.sum(acc, axis=-1), "positive": tilewright.bitmask(acc > 0),
+        "largest": tilewright.amax(acc, axis=(-2, -1)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _most_are_slow((CASES[0], CASES[6], CASES[3]), (0, 1)), ids=str)
+def test_epilogues_reduce_the_rows_of_groups_alone(case: GroupedCase) -> None:
+    a, b, sizes, _ = operands(case)
+    found = tilewright.grouped_matmul(
+        a, b, **sizes, epilogue=_reduced, config=case.config, device="vm"
+    )
+    largest = np.full(len(case.sizes), -np.inf)
+    parts = (groups_of(case, x) for x in (a, found["sums"], found["positive"]))
+    for g, (x, sums, bits) in enumerate(zip(*parts, strict=True)):
+        d = x.astype(np.float64) @ b[g].astype(np.float64)
+        np.testing.assert_allclose(sums, d.sum(1), atol=1e-3)
+        positive = np.unpackbits(bits, axis=1, bitorder="little")[:, : case.n]
+        assert np.array_equal(positive, d > 0)
+        largest[g] = np.abs(d).max(initial=-np.inf)
+    largest = largest if case.capacity else largest.max()
+    np.testing.assert_allclose(found["largest"], largest, atol=1e-3)
+
+
 @pytest.mark.parametrize("case", _most_are_slow(CASES_ALONG_K, (1,)))
 def test_groups_along_k_have_a_matrix_each(case: Any) -> None:
     left, right, found = product_along_k(*case, "vm")
@@ -228,7 +253,7 @@ A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
         ({"offsets": [4, 8], "along": "n"}, ProblemError, "along must be one of m, k, got 'n'"),
         (
             {"offsets": [4, 8], "epilogue": lambda acc: {"d": acc, "s": tilewright.sum(acc)}},
-            ProblemError, "must not reduce D",
+            ProblemError, "s of groups of rows must be a sum along n, or a maximum, got sum",
         ),
         (
             {"offsets": [4, 8], "epilogue": lambda acc, x: acc + x, "x": np.ones((2, 8, 24), "f4")},

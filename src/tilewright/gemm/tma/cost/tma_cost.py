@@ -31,6 +31,7 @@ from .scale_reads import scale_reads
 SHARED_BYTES = 128  # of shared memory per cycle
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
+GROUP_LOADED_BYTE = 1 / 200e12  # seconds for a byte that a tile of groups loads, at least
 CROWDED = 0.25  # share of crowded groups in the estimate of a grouped product
 
 
@@ -179,10 +180,23 @@ def estimates(
     """Estimated seconds of each candidate: the mainloops and epilogues of the busiest SM, or the
     memory traffic. Of groups, the average of those of equal size and of crowded ones.
     """
-    seconds = _terms(problem.balanced, configs, costs, device)[1]
-    if problem.has_row_groups:
-        crowded = _terms(problem.crowded, configs, costs, device)[1]
-        seconds = (1 - CROWDED) * seconds + CROWDED * crowded
+    if not problem.has_row_groups:
+        return _terms(problem.balanced, configs, costs, device)[1]
+    balanced, crowded = (
+        _terms(x, configs, costs, device, _group_loads(x, configs))[1]
+        for x in (problem.balanced, problem.crowded)
+    )
+    return (1 - CROWDED) * balanced + CROWDED * crowded
+
+
+def _group_loads(problem: Problem, configs: TmaColumns) -> Column:
+    """Seconds of memory traffic that the loads of all tiles of groups take, each of which reads A
+    again.
+    """
+    down, across = configs.tile_grid(problem)
+    (bm, bn, _), (cm, cn) = configs.tile, configs.cluster
+    loaded = problem.batch * down * across * cm * cn * (bm + bn) * problem.k
+    seconds: Column = loaded * (problem.input.bits / 8 * GROUP_LOADED_BYTE)
     return seconds
 
 
@@ -194,8 +208,9 @@ def terms(
 
 
 def _terms(
-    problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
-) -> tuple[dict[str, Any], Column]:
+    problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec,
+    loads_of_groups: Any = 0.0,
+) -> tuple[dict[str, Any], Column]:  # fmt: skip
     """The terms, and the estimates."""
     c = costs.coefficients
     work = _work(problem, configs, costs)
@@ -204,7 +219,8 @@ def _terms(
     power = _power_factor(problem, configs, costs, work, c)
     limit = _power_limit(problem, device, costs, mainloop * power, c)
     epilogues, last = _epilogues(costs, work, c), _last_function(costs, work)
-    memory, launches = _memory(problem, configs, costs, work, c), _launches(configs, costs, work, c)
+    memory = _memory(problem, configs, costs, work, c) + loads_of_groups
+    launches = _launches(configs, costs, work, c)
     relayout = relayout_seconds(problem, relayout_problem(problem))
     busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
     both = np.sqrt(np.sqrt(_power4(busy) + _power4(memory)))
