@@ -133,7 +133,30 @@ def test_a_kernel_has_the_same_bits(source: Any, type_: str, block: Any, scale_t
     )
     assert repr(found) == repr(expected)
     assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
-    assert np.array_equal(found.scales.view(np.uint8), expected.scales.view(np.uint8))
+    assert np.array_equal(found.to_arrays()["scales"], expected.to_arrays()["scales"])
+
+
+@every_row("type_ block scale_type dest", [
+    ("e4m3", (1, 128), "f32", "bf16"), ("e5m2", (128, 128), "ue8m0", "f32"),
+    ("s8", "column", "bf16", "f16"), ("e4m3", (8, 12), "f32", "f32"), ("e4m3", None, "f32", "f16"),
+])  # fmt: skip
+def test_dequantize_by_a_kernel(type_: str, block: Any, scale_type: str, dest: str) -> None:
+    scaled = quantize(HOSTILE, type_, block, scale_dtype=scale_type)
+    if scale_type == "f32":
+        scaled.scales.reshape(-1)[[0, -1]] = np.inf, np.nan
+    stack = Scaled(*(np.stack([x, x[::-1]]) for x in (scaled.data, scaled.scales)), scaled.block)
+    for matrix in (scaled, stack):
+        found, expected = matrix.dequantize(dest, device="vm"), matrix.dequantize(dest)
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found.astype(float), expected.astype(float), equal_nan=True)
+
+
+@every_row("type_", ["s8", "u8"])
+def test_dequantize_with_zero_points_by_a_kernel(type_: str) -> None:
+    scaled = quantize(np.nan_to_num(HOSTILE), type_, "row", zeros=True)
+    wide = Scaled(scaled.data, scaled.scales, "row", scaled.zeros.astype(np.int32) << 20)
+    for matrix in (scaled, wide):
+        assert np.array_equal(matrix.dequantize(device="vm"), matrix.dequantize())
 
 
 @every_row("type_", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "s8", "u8", "s4", "u4"])

@@ -24,8 +24,8 @@ X[3], X[4, 7], X[5, 9], X[6, 8], X[7], X[8] = 0, np.nan, np.inf, -np.inf, np.nan
 
 
 def same(a: Scaled, b: Scaled) -> bool:
-    pairs = ((a.data, b.data), (a.scales, b.scales))
-    return all(np.array_equal(x.view(np.uint8), y.view(np.uint8)) for x, y in pairs)
+    names, (one, other) = ("data", "scales"), (x.to_arrays() for x in (a, b))
+    return all(np.array_equal(one[name], other[name]) for name in names)
 
 
 @every_row("source", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -49,6 +49,29 @@ def test_products_have_the_bits_of_the_virtual_machine(type_: str, block: Any, m
     a, b = quantize(x, type_, block), quantize(w, type_, block).T
     here, there = (tilewright.matmul(a, b, device=device) for device in ("cuda", "vm"))
     assert np.array_equal(here.view(np.uint16), there.view(np.uint16))
+
+
+@every_row("type_", ["e4m3", "e5m2", "s8"])
+@every_row("block", [None, "row", "column", (1, 128), (128, 128)], ids=str)
+@every_row("dest", ["f32", "f16", "bf16"])
+def test_dequantize_has_the_bits_of_numpy(type_: str, block: Any, dest: str) -> None:
+    matrices = [quantize(np.nan_to_num(X), type_, block, scale_dtype=s) for s in ("f32", "ue8m0")]
+    if type_ == "s8" and block == "row":
+        matrices.append(quantize(np.nan_to_num(X), type_, block, zeros=True))
+    for scaled in matrices:
+        found, expected = scaled.dequantize(dest, device="cuda"), scaled.dequantize(dest)
+        assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
+
+
+def test_scales_of_blocks_are_contiguous_along_the_rows() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(np.nan_to_num(np.stack([X[:30], X[30:60]]))).cuda()
+    for given in (x, x[0]):
+        scaled = quantize(given, "e4m3", (1, 128))
+        assert scaled.scales.stride()[-2:] == (1, 32)
+        expected = quantize(given.cpu().numpy(), "e4m3", (1, 128))
+        assert np.array_equal(scaled.scales.cpu().numpy(), expected.scales)
+        assert np.array_equal(scaled.dequantize().cpu().numpy(), expected.dequantize())
 
 
 def test_tensors_stay_on_the_gpu() -> None:

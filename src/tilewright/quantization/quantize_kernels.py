@@ -1,8 +1,9 @@
 """Kernels of ``quantize``: the steps of ``quantization_reference``, with the same bits.
 
-A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them; rows take
-a CTA, which reads its row twice, the second time from the cache. A tensor takes two kernels: the
-first reduces the largest magnitude to one word by ``red.max`` (the bits of f32 numbers that are not
+A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them, and their
+scales are written contiguous along the rows, as tensor copies load them best. Rows take a CTA,
+which reads its row twice, the second time from the cache. A tensor takes two kernels: the first
+reduces the largest magnitude to one word by ``red.max`` (the bits of f32 numbers that are not
 negative are in their order), the second quantizes.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +21,14 @@ from ..errors import ProblemError
 from ..lazy_imports import provided
 from . import quantization_reference as reference
 from .array_access import ArrayInfo
+from .dequantize_kernel import is_contiguous
 
 THREADS = 256
 WARP = 32
 LOAD = 16  # bytes that a thread loads
 GROUP = 128
+GROUP_ROWS = 2  # of a thread, a CTA's number of warps apart
+LINE = 4  # a line of scales contiguous along the rows has a multiple of these: 16 bytes of f32
 CTAS = 1024  # of the kernel that reduces a tensor
 LARGEST_F32 = float(reference.LARGEST_F32)
 SMALLEST_SCALE = float(reference.SMALLEST_SCALE)
@@ -42,6 +47,11 @@ class QuantizeForm(NamedTuple):
         return LOAD // (4 if self.source == "f32" else 2)
 
     @property
+    def warp_elements(self) -> int:
+        """The number of elements that a warp loads at once."""
+        return WARP * self.lane_elements
+
+    @property
     def largest(self) -> float:
         """The number that amax is mapped to."""
         return float(reference.largest(self.dest))
@@ -58,7 +68,7 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
     columns = given.shape[-1]
     rows = int(np.prod(given.shape[:-1]))
     aligned = not (columns % form.lane_elements or view.address % LOAD)
-    if rows and not (aligned and _contiguous(view)):
+    if rows and not (aligned and is_contiguous(view)):
         raise ProblemError(
             f"x must be contiguous, with rows of a multiple of {LOAD} bytes, to be quantized by a "
             f"kernel, got {given}",
@@ -66,15 +76,15 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
         )
     if not rows:
         columns = 0  # the scale of a tensor without rows is computed all the same
-    per_row = {"tensor": 1, "row": 1, "group": -(-given.shape[-1] // GROUP)}[granularity]
-    grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], per_row)
-    data, scales = kind.empty(x, given.shape, form.dest), kind.empty(x, grid, form.scale)
+    data = kind.empty(x, given.shape, form.dest)
     if granularity == "group":
-        threads = rows * per_row * (GROUP // form.lane_elements)
-        ctas, arguments = -(-threads // THREADS), (x, data, scales, rows, columns)
-        if ctas:
-            run(_group_kernel(form), (ctas,), (THREADS,), arguments, device=device)
-    elif granularity == "row":
+        scales = _launch_groups(x, data, given, form, device)
+        return _finished(kind, x, data), _finished(kind, x, scales)[
+            ..., : given.shape[-2]
+        ].swapaxes(-1, -2)
+    grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], 1)
+    scales = kind.empty(x, grid, form.scale)
+    if granularity == "row":
         arguments = x, data, scales, rows, columns
         if rows:
             run(_row_kernel(form), (rows,), (THREADS,), arguments, device=device)
@@ -84,17 +94,29 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
         ctas, each = min(rows, CTAS) or 1, (data, scales, rows, columns)
         run(tensor[0], (ctas,), (THREADS,), (x, amax, rows, columns), device=device)
         run(tensor[1], (rows or 1,), (THREADS,), (x, amax, *each), device=device)
-    finish = kind.finish or (lambda like, array: array)
-    return finish(x, data), finish(x, scales)
+    return _finished(kind, x, data), _finished(kind, x, scales)
 
 
-def _contiguous(view: Any) -> bool:
-    expected = 1
-    for size, stride in zip(view.shape[::-1], view.strides[::-1], strict=True):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+def _launch_groups(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, device: Any) -> Any:
+    """Quantize with blocks of 1×128. Returns the scales, transposed, in lines of whole ``LINE``."""
+    *matrices, rows, columns = given.shape
+    lines, warps = scale_lines(given.shape), THREADS // WARP
+    scales = provided("arrays").kind_of(x).empty(x, lines, form.scale)
+    grid = -(-rows // (warps * GROUP_ROWS)), -(-columns // form.warp_elements), prod(matrices)
+    if prod(grid):
+        arguments = x, data, scales, rows, columns, lines[-1]
+        provided("launcher")(_group_kernel(form), grid, (THREADS,), arguments, device=device)
+    return scales
+
+
+def scale_lines(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the array of the scales of blocks of 1×128: (…, ⌈C / 128⌉, R in whole lines)."""
+    *matrices, rows, columns = shape
+    return (*matrices, -(-columns // GROUP), -(-rows // LINE) * LINE)
+
+
+def _finished(kind: Any, like: Any, array: Any) -> Any:
+    return array if kind.finish is None else kind.finish(like, array)
 
 
 def _zero(kind: Any, x: Any) -> Any:
@@ -129,7 +151,10 @@ def _scale(k: Builder, form: QuantizeForm, amax: Reg) -> tuple[Any, Any]:
 
 def _load(k: Builder, form: QuantizeForm, x: Pointer) -> list[Any]:
     """16 bytes of x as f32."""
-    words = x.cast("b32").load(4)
+    return _values(k, form, x.cast("b32").load(LOAD // 4))
+
+
+def _values(k: Builder, form: QuantizeForm, words: Sequence[Any]) -> list[Any]:
     if form.source == "f32":
         return [word.view("f32") for word in words]
     return [half.to("f32") for word in words for half in k.unpack(word, form.source)]
@@ -195,9 +220,10 @@ def _quantize_row(
 def _traced(form: QuantizeForm, body: Callable[..., None], name: str, outputs: str) -> Traced:
     types = {
         "x": f"ptr {form.source} align 16", "amax": "ptr f32", "data": f"ptr {form.dest} align 16",
-        "scales": f"ptr {form.scale}", "rows": "u32", "columns": "u32",
+        "scales": f"ptr {form.scale}", "rows": "u32", "columns": "u32", "line": "u32",
     }  # fmt: skip
-    params = {name: types[name] for name in ("x", *outputs.split(), "rows", "columns")}
+    sizes = ("rows", "columns", "line") if name == "groups" else ("rows", "columns")
+    params = {name: types[name] for name in ("x", *outputs.split(), *sizes)}
     full_name = f"quantize_{name}_{form.source}_{form.dest}_{form.scale}"
     return trace(body, {"form": form}, params=params, name=full_name, block=THREADS, lines=False)
 
@@ -223,28 +249,33 @@ def _tensor_kernel(form: QuantizeForm) -> Traced:
 
 
 def _groups(
-    k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg,
+    k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg, line: Reg,
     *, form: QuantizeForm,
 ) -> None:  # fmt: skip
-    """A block of 1×128 for some lanes of a warp."""
-    step = form.lane_elements
-    lanes = GROUP // step
-    thread = k.ctaid.x.to("u64") * THREADS + k.tid.x.to("u64")
-    group, per_row = thread // lanes, ((columns + (GROUP - 1)) // GROUP).to("u64")
-    row = group // per_row
-    column = (group - row * per_row).to("u32") * GROUP + (k.tid.x % lanes) * step
-    inside = (row < rows.to("u64")) & (column < columns)
-    offset = row * columns.to("u64") + column.to("u64")
-    values = [k.var("f32", 0.0) for _ in range(step)]
-    with k.if_(inside):
-        for variable, value in zip(values, _load(k, form, x + offset), strict=True):
-            variable.set(value)
-    amax = _butterfly(k, _magnitude(k, values, k.const("f32", 0.0)), lanes)
-    scale, inverse = _scale(k, form, amax)
-    with k.if_(inside):
-        _store(k, form, data + offset, [value * inverse for value in values])
-        with k.if_(k.tid.x % lanes == 0):
-            _store_scale(form, scales + group, scale)
+    """Blocks of 1×128 of two rows, each for some lanes of a warp. All loads come first."""
+    step, warps = form.lane_elements, THREADS // WARP
+    lanes, lane, matrix = GROUP // step, k.tid.x & (WARP - 1), k.ctaid.z.to("u64")
+    column = k.ctaid.y * form.warp_elements + lane * step
+    first = k.ctaid.x * (warps * GROUP_ROWS) + (k.tid.x >> 5)
+    found = []
+    for i in range(GROUP_ROWS):
+        row = first + i * warps
+        inside = (row < rows) & (column < columns)
+        offset = (matrix * rows.to("u64") + row.to("u64")) * columns.to("u64") + column.to("u64")
+        words = [k.var("b32", 0) for _ in range(LOAD // 4)]
+        with k.when(inside):
+            (x + offset).cast("b32").load(LOAD // 4, into=words)
+        found.append((row, inside, offset, words))
+    lines = matrix * ((columns + (GROUP - 1)) // GROUP).to("u64") + (column // GROUP).to("u64")
+    for row, inside, offset, words in found:
+        values = _values(k, form, words)
+        amax = _butterfly(k, _magnitude(k, values, k.const("f32", 0.0)), lanes)
+        scale, inverse = _scale(k, form, amax)
+        with k.if_(inside):
+            _store(k, form, data + offset, [value * inverse for value in values])
+            with k.if_(lane % lanes == 0):
+                there = scales + (lines * line.to("u64") + row.to("u64"))
+                _store_scale(form, there, scale)
 
 
 def _store_scale(form: QuantizeForm, target: Pointer, scale: Any) -> None:

@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
+from ..lazy_imports import deferred
+from ..number_conversion import encode
 from . import scale_blocks
-from .array_access import ArrayInfo, as_float32, codes, info, new_array, numbers, sizes
+from .array_access import Array, ArrayInfo, as_float32, codes, info, new_array, numbers, sizes
 from .matrix_operators import MatrixOperators
 from .scale_blocks import Block
+
+if TYPE_CHECKING:
+    from . import dequantize_kernel
+else:
+    dequantize_kernel = deferred(".dequantize_kernel", __package__)
 
 DATA_TYPES = ("e4m3", "e5m2", "s8", "u8")
 SCALE_TYPES = ("f32", "bf16", "ue8m0")
@@ -161,12 +168,30 @@ class Scaled(MatrixOperators):
         zeros = "" if self.zeros is None else ", zero points"
         return f"Scaled({sparse}{data}, {per}{zeros}){where}"
 
-    def dequantize(self) -> Any:
-        """The matrix in f32, an array of the library of ``data``.
+    def dequantize(self, dtype: str = "f32", *, device: Any = None) -> Any:
+        """The matrix in f32, f16 or bf16, an array of the library of ``data``.
 
         An element is f32(data − zero point) · f32(scale), exact conversions and one product rounded
-        to nearest even. Raises DeviceError for arrays on a GPU.
+        to nearest even, then rounded to ``dtype``. Arrays on a GPU are dequantized by a kernel,
+        arrays on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``, ``"cuda"``).
+
+        Raises DtypeError for other types, and ProblemError for arrays that the kernel does not
+        read: data that is sparse, not contiguous, or has rows of no multiple of 8 elements.
         """
+        given = info("data", self.data)
+        if device is not None or given.device != "cpu":
+            if self.is_sparse:
+                raise ProblemError("data must be dense to be dequantized by a kernel, got sparse")
+            return dequantize_kernel.launch(self, given, dtype, device)
+        _check_type("dtype", dtype, ("f32", "f16", "bf16"))
+        product = self._products()
+        if dtype == "f32":
+            return as_float32(self.data, product)
+        with np.errstate(all="ignore"):
+            return new_array(self.data, encode(dtype, product), dtype)
+
+    def _products(self) -> Array:
+        """The elements in f32. Raises DeviceError for arrays on a GPU."""
         values = numbers("data", self.data.decompress() if self.is_sparse else self.data)
         if self.zeros is not None:
             zeros = numbers("zeros", self.zeros).astype(np.int64)
@@ -174,8 +199,7 @@ class Scaled(MatrixOperators):
         values = values.astype(np.float32)
         scales = numbers("scales", self.scales).astype(np.float32)
         with np.errstate(all="ignore"):
-            product = values * scale_blocks.expand(scales, self.shape, self.block)
-        return as_float32(self.data, product)
+            return np.asarray(values * scale_blocks.expand(scales, self.shape, self.block))
 
     def _dense(self) -> Any:
         return self.dequantize()

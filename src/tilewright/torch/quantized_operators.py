@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..gemm.epilogue import functions
-from ..quantization import Packed, Scaled, quantizers, scale_blocks
+from ..quantization import Packed, Scaled, quantize_kernels, quantizers, scale_blocks
 from ..run.arrays.dlpack import compact_strides
 from ..run.call import linear as layer
 from ..sparsity import Sparse24
@@ -42,13 +42,18 @@ def _quantize(
 
 
 def _fake_quantize(
-    x: Tensor, dtype: str = "e4m3", block: str = "tensor", *, scale_dtype: str = "f32", **_: Any
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, dtype: str = "e4m3", block: str = "tensor", *, scale_dtype: str = "f32",
+    device: str | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, columns = x.shape[-2:]
     steps = {"tensor": (rows, columns), "row": (1, columns), "column": (rows, 1)}
     size = steps[block] if block in steps else _block(block)
     grid = [-(-length // step) for length, step in zip((rows, columns), size, strict=True)]
     data = x.new_empty(x.shape, dtype=TYPES[dtype])
+    if size == (1, quantize_kernels.GROUP) and (device is not None or x.is_cuda):
+        lines = quantize_kernels.scale_lines(x.shape)
+        transposed = x.new_empty(lines, dtype=TYPES[scale_dtype])
+        return data, transposed[..., :rows].swapaxes(-1, -2)
     return data, x.new_empty((*x.shape[:-2], *grid), dtype=TYPES[scale_dtype])
 
 
