@@ -92,7 +92,9 @@ class OperandBinding:
         accepted = slot.accepted
         items = []
         for item in value:
-            if not isinstance(item, Reg):
+            if slot.kind == "imm":
+                items.append(self._name(opcode, slot, item))
+            elif not isinstance(item, Reg):
                 items.append(
                     item if isinstance(item, _TREE_OPERANDS) else self._immediate(slot.dtype, item)
                 )
