@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.sass import (
-    CodeMotion,
     CubinFile,
     SassInstruction,
+    encode_code,
     encode_instruction,
     encoding_table,
-    with_code,
 )
 from tilewright.sass.control_code import ControlCode
 from tilewright.sass.machine.code_paths import SassCode
@@ -38,16 +37,15 @@ class Mutant:
         return replace(code, instructions=tuple(changed))
 
     def _instruction(self, code: SassCode) -> SassInstruction:
-        at = (self.index + 1) * 16
-        return encode_instruction(encoding_table(90), self.text, self.control, at)
+        after = code.offsets[self.index] + (16 if code.sm >= 70 else 8)
+        return encode_instruction(encoding_table(code.sm), self.text, self.control, after)
 
     def cubin(self, cubin: CubinFile, name: str, code: SassCode) -> CubinFile:
         """The cubin with this instruction in kernel ``name``."""
-        words = bytearray(cubin.code(name))
-        at = code.offsets[self.index]
-        words[at : at + 16] = self._instruction(code).raw.to_bytes(16, "little")
-        motion = CodeMotion({x: x for x in code.offsets}, len(words), len(words))
-        return with_code(cubin, name, bytes(words), motion)
+        words = encode_code(encoding_table(code.sm), self.code(code).instructions)
+        place = cubin.index(f".text.{name}")
+        assert place is not None
+        return cubin.with_data(place, words)
 
 
 def mutants(code: SassCode, counts: dict[str, int], seed: int) -> list[Mutant]:
@@ -87,7 +85,7 @@ def _of_instruction(code: SassCode, index: int, rng: random.Random) -> Iterator[
             more = replace(left, numbers=(int(left.numbers[0]) + 1,))
             changed = replace(text, operands=(sb, more, *rest))
             yield Mutant(f"fence: {changed.operands[1]} groups left", index, c, changed)
-    named = [x for x in register_operands(90, text) if x.first != RZ]
+    named = [x for x in register_operands(code.sm, text) if x.first != RZ]
     if named:
         x = rng.choice(named)
         step = rng.choice((-x.count, x.count))

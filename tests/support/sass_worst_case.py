@@ -58,8 +58,8 @@ class WorstCase:
     def _issue(self, place: int, index: int) -> None:
         text, control = self.code.instructions[index].text, self.code.instructions[index].control
         assert text is not None and control is not None
-        row = instruction_properties(90, text.opcode)
-        effects = register_effects(90, text)
+        row = instruction_properties(self.code.sm, text.opcode)
+        effects = register_effects(self.code.sm, text)
         self._wait(index)
         for registers, role in ((effects.reads, "source"), (effects.guards, GUARD)):
             for register in registers:
@@ -78,7 +78,7 @@ class WorstCase:
             self.signals[control.write].append(("write", use))
         if control.read:
             self.signals[control.read].append(("read", use))
-        self.cycle += max(1, control.stall)
+        self.cycle += control.stall if self.code.sm < 70 else max(1, control.stall)
 
     # --- barriers ---------------------------------------------------------------------------------
 
@@ -90,6 +90,10 @@ class WorstCase:
             self.breaches.add((index, "barrier"))
         if text.opcode.startswith("DEPBAR"):
             waits += dependency_barriers(text)
+        if self.code.sm < 70 and text.opcode.startswith("BAR"):  # stores have read their operands
+            for use in [u for found in self.reads.values() for u in found]:
+                if use.row.is_memory and not use.row.outputs:
+                    self.done.setdefault(("read", use.place), "BAR waits for stores")
         for barrier, left in waits:
             signals = self.signals[barrier]
             for kind, use in signals[: len(signals) - left]:
@@ -131,7 +135,7 @@ class WorstCase:
             self._require(index, register, "write", use)
             return
         age = self.cycle - use.cycle
-        needed = result_latency(90, register[0], use.row, row, role)
+        needed = result_latency(self.code.sm, register[0], use.row, row, role)
         needed -= self._gain(use.index, index, register)
         if age < needed:
             self.breaches.add((index, f"{register[0]}{register[1]}"))
@@ -155,7 +159,7 @@ class WorstCase:
                 if not (row.is_variable and row.queue and row.queue == use.row.queue):
                     self._require(index, register, "write", use)
             elif row.latency == "fixed":
-                first, second = (own_latency(90, r, register[0]) for r in (use.row, row))
+                first, second = (own_latency(self.code.sm, r, register[0]) for r in (use.row, row))
                 if self.cycle - use.cycle < first - second:
                     self.breaches.add((index, f"{register[0]}{register[1]}"))
         for reader in self.reads.get(register, []):

@@ -105,6 +105,7 @@ HEAD = "<REGISTER_MAPPING>\n 0-3 : a<0-3>\n</REGISTER_MAPPING>\n"
         ("--:-:-:-:1 FADD a0, a1, a1", 4, "an instruction must end with ;"),
         ("--:-:-:1 FADD a0, a1, a1;", 4, "a line must be a control code and an instruction"),
         ("ff:-:-:-:1 FADD a0, a1, a1;", 4, "a control code must be like"),
+        ("--:-:-:-:1 FADD a0, R1000, a1;", 4, "a register must be R0 to R254 or RZ, got R1000"),
         ("--:-:1:-:1 STG [a0], a1;", 4, "a store must have no write barrier"),
         ("--:-:-:-:5 BRA NOWHERE;", 4, "a label must be defined, got NOWHERE"),
         ("X:\nX:", 5, "a label must be defined once, got X"),

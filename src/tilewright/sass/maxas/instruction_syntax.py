@@ -26,6 +26,8 @@ _NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\b(?!\[)")
 _OFFSET = re.compile(r"\[\s*([\w.]+)\s*(?:(\+\s*)?(-?)\s*((?:0x[0-9a-fA-F]+|\d+)))?\s*\]")
 _REFERENCE = re.compile(r"`\(([.\w]+)\)")
 _DECIMAL_POINT = re.compile(r"\d\.\d|\de[+-]?\d|[+-]INF")
+_PLAIN = re.compile(r"(?<![\w.])R(\d{1,40})\b", re.ASCII)
+_LAST = 254  # the last register
 _MACHINE = re.compile(
     r"R\d+|RZ|UR\d+|URZ|U?P[0-7]|U?PT|B\d+|SB[0-5]|SR_?\w+|PR|CC|INF|x\w*|"
     r"(?:ARRAY_)?\dD|CUBE|ARRAY_CUBE|R?G?B?A?|gdesc|desc|cx?|gsb\d|tmem|SRZ"
@@ -70,6 +72,8 @@ class InstructionSyntax:
         operands = _OFFSET.sub(_offset, operands)
         operands = re.sub(r"(?<![\w.])([+-]?)inf\b", r"\1INF", operands, flags=re.IGNORECASE)
         operands = re.sub(r"(?<![\w.+-])INF\b", "+INF", operands)
+        if beyond := next((x for x in _PLAIN.findall(operands) if int(x) > _LAST), None):
+            raise line.error(f"a register must be R0 to R{_LAST} or RZ, got R{beyond[:20]}")
         operands = _NAME.sub(lambda m: self._register(m[1]), operands)
         try:
             text = parse_instruction(f"{guard} {opcode} {operands}".strip())

@@ -42,13 +42,13 @@ def sgemm_cubin(plan: SgemmPlan) -> CubinFile:
 
 def run_sgemm(
     plan: SgemmPlan, a: Array, b: Array, alpha: float = 1.0, *, trace: bool = False,
-    cta_type: type[CtaRun] = CtaRun,
+    cubin: CubinFile | None = None, cta_type: type[CtaRun] = CtaRun,
 ) -> tuple[Array, SassMachine]:  # fmt: skip
     """alpha·AᵀB by the kernel on the SASS machine, and the machine.
 
     A is K × M and B K × N, both f32 and contiguous, M and N multiples of 4; the result is M × N.
-    ``cta_type`` runs the CTAs. Raises SassError for others, and for what the machine finds: a race,
-    a bad access.
+    ``cubin`` is that of the plan, or an edited one; ``cta_type`` runs the CTAs. Raises SassError
+    for others, and for a bad access; races are in the machine's ``races``.
     """
     for name, x in (("A", a), ("B", b)):
         if x.ndim != 2 or x.dtype != np.float32 or not x.flags.c_contiguous or x.shape[1] % 4:
@@ -58,7 +58,7 @@ def run_sgemm(
     if a.shape[0] != b.shape[0] or not a.size or not b.size:
         raise SassError(f"A and B must have one K of at least 1, got {a.shape} and {b.shape}")
     (k, m), n = a.shape, b.shape[1]
-    machine = SassMachine(sgemm_cubin(plan))
+    machine = SassMachine(sgemm_cubin(plan) if cubin is None else cubin)
     machine.cta_type = cta_type
     c = np.zeros((n, m), np.float32)
     sources: tuple[Any, ...] = a, b
@@ -70,6 +70,4 @@ def run_sgemm(
     grid = -(-m // plan.tile), -(-n // plan.tile)
     machine.run(plan.name, grid, (plan.threads,), [c, *sources, *sizes, np.float32(alpha)],
                 trace=trace)  # fmt: skip
-    if machine.races:
-        raise SassError(f"the SGEMM must be without races, got {machine.races[0]}")
     return c.T, machine

@@ -1,0 +1,98 @@
+"""Tries mutants of a kernel: each must be found by the lint or the SASS machine, or be harmless by
+the worst timing of a warp's run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sass_mutants import Mutant, mutants
+from sass_worst_case import WorstCase
+from tilewright.errors import SassError
+from tilewright.sass import CubinFile
+from tilewright.sass.lint.lint_function import lint_function
+from tilewright.sass.machine.code_paths import SassCode
+from tilewright.sass.machine.hazards import function_code
+from tilewright.sass.machine.sass_machine import SassMachine
+
+
+@dataclass
+class MutantTrial:
+    """Kernel ``name`` of a cubin; ``run`` of a cubin, traced or not, returns the result's bits and
+    the machine.
+    """
+
+    file: CubinFile
+    name: str
+    run: Callable[[CubinFile, bool], tuple[Any, SassMachine]]
+
+    @cached_property
+    def code(self) -> SassCode:
+        """The kernel's code."""
+        return function_code(self.file, self.name)
+
+    @cached_property
+    def original(self) -> tuple[Any, list[int]]:
+        """The result's bits, and the instructions that a warp issued."""
+        bits, machine = self.run(self.file, True)
+        assert not machine.races
+        return bits, [index for index, _ in machine.traces[-1][0]]
+
+    def found_by(self, mutant: Mutant) -> str:
+        """What finds a mutant: "lint", or "race", "bits", "fault" of its run; "" for nothing."""
+        if lint_function(mutant.code(self.code)):
+            return "lint"
+        kind = mutant.what.split(":")[0]
+        copies = mutant.text.opcode == "LDGDEPBAR"
+        if kind not in ("fence", "register") and not copies:
+            return ""  # the machine's values do not depend on it
+        try:
+            bits, machine = self.run(mutant.cubin(self.file, self.name, self.code), False)
+        except SassError:
+            return "fault"
+        return "race" if machine.races else "" if (bits == self.original[0]).all() else "bits"
+
+    def proof(self, mutant: Mutant) -> str:
+        """Why a mutant is harmless; "" where the worst timing of a run does not show it."""
+        code, trace = self.code, self.original[1]
+        if mutant.what.startswith(("register", "fence")) or mutant.index not in trace:
+            return ""
+        if mutant.what.startswith("reuse"):
+            return "a register in the reuse cache has the value that it had"
+        if mutant.text.opcode == "LDGDEPBAR":
+            return "the run waits for its new barrier before its copies are read"
+        before, after = WorstCase(code, trace), WorstCase(mutant.code(code), trace)
+        assert not before.breaches
+        if after.breaches:
+            return ""
+        others = {pair: how for pair, how in after.covered.items() if before.covered[pair] != how}
+        if mutant.what.startswith("stall"):
+            mine = [h for (made, _), h in after.covered.items()
+                    if made == mutant.index and "of" in h]  # fmt: skip
+            return f"result used after {mine[0]}" if mine else "no result used that soon"
+        if not others:
+            return "nothing used later is pending on it"
+        (made, used), how = min(others.items())
+        return f"{code.offsets[made]:#x} → {code.offsets[used]:#x}: {how}"
+
+    def check(self, counts: dict[str, int], seed: int) -> tuple[Counter[str], list[str]]:
+        """How mutants were found, and a line for each harmless one. Asserts that all are either."""
+        made = mutants(self.code, counts, seed)
+        assert len(made) == sum(counts.values())
+        ways: Counter[str] = Counter()
+        harmless, missed = [], []
+        for mutant in made:
+            how = self.found_by(mutant)
+            if not how:
+                why = self.proof(mutant)
+                x = self.code.instructions[mutant.index]
+                offset = self.code.offsets[mutant.index]
+                line = f"{offset:#06x} {x.control} {x.text} | {mutant.what}"
+                (harmless if why else missed).append(f"{line} | {why}")
+            ways[how or "harmless"] += 1
+        assert not missed, "neither found nor proved harmless:\n" + "\n".join(missed)
+        return ways, harmless
