@@ -22,6 +22,20 @@ def test_a_token_gets_the_weighted_sum_of_its_experts() -> None:
     assert (found[3] == 0).all()  # no expert
 
 
+@pytest.mark.parametrize("form", ["s4", "sparse"])
+def test_weights_may_be_packed_or_sparse(form: str) -> None:
+    x, *weights, indices, router = layer(20, hidden=128, intermediate=128, experts=3, choices=2)
+    if form == "sparse":
+        stored = [tilewright.compress_24(w, prune="magnitude") for w in weights]
+        elements = [w.decompress() for w in stored]
+    else:
+        stored = [tilewright.quantize_weight(w.astype("f4"), form, group=64) for w in weights]
+        elements = [w.dequantize() for w in stored]
+    found = tilewright.moe(x, *stored, indices, router, device="vm")
+    expected = reference(x, *elements, indices, router)
+    assert np.abs(found.astype(np.float64) - expected).max() < 2**-6 * np.abs(expected).max()
+
+
 X, W = np.zeros((2, 16), np.float16), np.zeros((3, 8, 16), np.float16)
 INDICES = np.zeros((2, 1), np.int32)
 PAIRS = np.zeros((2, 2), np.int32)

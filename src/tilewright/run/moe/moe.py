@@ -7,6 +7,8 @@ from typing import Any
 
 from ...builder import Traced
 from ...errors import DtypeError, ProblemError
+from ...quantization.matrix_operators import MatrixOperators
+from ...quantization.packed import Packed
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..call.grouped.grouped_matmul import grouped_matmul
@@ -35,12 +37,13 @@ def moe(
     and ``w_gate`` (experts, intermediate, hidden), ``w_down`` (experts, hidden, intermediate), at
     most 1,024 experts; ``indices`` (tokens, choices), int32 or int64, and ``weights`` of the
     same shape, f32, f16 or bf16, both row-major and contiguous. A choice that is no expert
-    (-1) is left out. The result has the shape and type of ``x``.
+    (-1) is left out. The result has the shape and type of ``x``. Weights may be stacks of
+    ``Packed`` or 2:4 sparse matrices, of the same shapes.
 
     Tokens are sorted by expert on the device; the products are two ``grouped_matmul``, the first
-    with ``activation`` (a name that ``linear`` takes) fused. Its result and each expert's are
-    rounded to ``x``'s type; the sum over j is one of FMAs in f32, in the order of j. The host does
-    not wait.
+    with ``activation`` (a name that ``linear`` takes) fused. Of packed weights it is two, and the
+    activated gate is rounded, too. Its result and each expert's are rounded to ``x``'s type; the
+    sum over j is one of FMAs in f32, in the order of j. The host does not wait.
 
     Raises ProblemError, DtypeError and what ``grouped_matmul`` raises.
     """
@@ -50,12 +53,9 @@ def moe(
         )
     views = {
         name: array_view.view(array)
-        for name, array in (
-            ("x", x), ("w_up", w_up), ("w_gate", w_gate), ("w_down", w_down),
-            ("indices", indices), ("weights", weights),
-        )
-    }  # fmt: skip
-    experts = _check(views)
+        for name, array in (("x", x), ("indices", indices), ("weights", weights))
+    }
+    experts = _check(views, {"w_up": w_up, "w_gate": w_gate, "w_down": w_down})
     (tokens, hidden), choices = views["x"].shape, views["indices"].shape[1]
     type_, entries = views["x"].dtype, tokens * choices
     kind = array_view.kind_of(x)
@@ -75,16 +75,28 @@ def moe(
         permute = x, views["x"].strides[0], hidden, choices, positions, rows
         _launch(kernels.permute(type_), tokens, kernels.ROW_THREADS, permute, device)
         rows = finish(x, rows)
-    gates_and_ups = w_gate.swapaxes(-1, -2), w_up.swapaxes(-1, -2)
-    inner = grouped_matmul(
-        rows, gates_and_ups, offsets=ends, gather=gather, epilogue=_gated(activation),
-        device=device,
-    )  # fmt: skip
-    outer = grouped_matmul(inner, w_down.swapaxes(-1, -2), offsets=ends, device=device)
+    how = {"offsets": ends, "gather": gather, "device": device}
+    if isinstance(w_up, Packed) or isinstance(w_gate, Packed):
+        gate = grouped_matmul(rows, _transposed(w_gate), epilogue=ACTIVATIONS[activation], **how)
+        inner = grouped_matmul(rows, _transposed(w_up), epilogue=_times, gate=gate, **how)
+    else:
+        pair = _transposed(w_gate), _transposed(w_up)
+        inner = grouped_matmul(rows, pair, epilogue=_gated(activation), **how)
+    outer = grouped_matmul(inner, _transposed(w_down), offsets=ends, device=device)
     combine = outer, hidden, choices, positions, weights, d
     kernel = kernels.combine(type_, views["weights"].dtype)
     _launch(kernel, tokens, kernels.ROW_THREADS, combine, device)
     return finish(x, d)
+
+
+def _transposed(weights: Any) -> Any:
+    """A matrix B for each expert."""
+    is_stored = isinstance(weights, MatrixOperators)
+    return weights.T if is_stored else weights.swapaxes(-1, -2)
+
+
+def _times(acc: Any, gate: Any) -> Any:
+    return acc * gate
 
 
 def _gated(activation: str) -> Callable[..., Any]:
@@ -101,24 +113,32 @@ def _launch(kernel: Traced, ctas: int, threads: int, arguments: Any, device: Any
     launch(kernel, grid, block, arguments, device=device, programmatic=True)
 
 
-def _check(views: dict[str, ArrayView]) -> int:
+def _check(views: dict[str, ArrayView], matrices: dict[str, Any]) -> int:
     """The number of experts. Raises ProblemError, DtypeError."""
-    x, up, indices = views["x"], views["w_up"], views["indices"]
+    x, indices = views["x"], views["indices"]
+    stacks: dict[str, Any] = {
+        name: w if isinstance(w, MatrixOperators) else array_view.view(w)
+        for name, w in matrices.items()
+    }
+    shapes_of: dict[str, tuple[int, ...]] = {
+        name: tuple(w.shape) for name, w in (views | stacks).items()
+    }
+    up = stacks["w_up"]
     if (len(x.shape), len(up.shape), len(indices.shape)) != (2, 3, 2):
         shapes = f"got {x.shape}, {up.shape}, {indices.shape}"
         raise ProblemError(
             "x must be (tokens, hidden), w_up (experts, intermediate, hidden) and indices "
             f"(tokens, choices), {shapes}"
         )
-    (tokens, hidden), (experts, intermediate, _) = x.shape, up.shape
+    (tokens, hidden), (experts, intermediate, _) = x.shape, shapes_of["w_up"]
     expected = {
         "w_up": (experts, intermediate, hidden), "w_gate": (experts, intermediate, hidden),
         "w_down": (experts, hidden, intermediate), "indices": (tokens, indices.shape[1]),
         "weights": (tokens, indices.shape[1]),
     }  # fmt: skip
     for name, shape in expected.items():
-        if views[name].shape != shape:
-            raise ProblemError(f"{name} must have shape {shape}, got {views[name].shape}")
+        if shapes_of[name] != shape:
+            raise ProblemError(f"{name} must have shape {shape}, got {shapes_of[name]}")
     for name in ("indices", "weights"):
         if not array_view.is_contiguous(views[name]):
             what = f"{name} must be contiguous, got strides {views[name].strides}"
