@@ -286,6 +286,16 @@ class TmaGeometry(Generic[N]):
         total: N = self._shared_bytes_without_vectors(problem) + vectors
         return total
 
+    def slice_buffers(self, problem: Problem) -> N:
+        """Buffers for the accumulators of slices: one for each slice but the first where they fit
+        beside the rest, else one for all.
+        """
+        others = self.slices - 1
+        more = (others - 1) * self.slice_bytes
+        fits_all = self.shared_bytes(problem) + more <= MAX_SHARED_BYTES
+        buffers: N = select((others > 1) & fits_all, others, 1)
+        return buffers
+
     def _shared_bytes_without_vectors(self, problem: Problem) -> N:
         loads = select(self.loads_by_tma(problem), self.load_bytes(problem), 0)
         total: N = self._shared_bytes_without_loads(problem) + loads

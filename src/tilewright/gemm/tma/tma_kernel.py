@@ -150,7 +150,8 @@ class TmaKernel:
         )
         self.slice_address = None
         if config.slices > 1:
-            self.slice_address = k.dynamic_shared(config.slice_bytes, 16).address()
+            slices = config.slice_bytes * config.slice_buffers(problem)
+            self.slice_address = k.dynamic_shared(slices, 16).address()
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None

@@ -78,6 +78,7 @@ class MixedInputMainloop(WgmmaMainloop):
         state: PipelineState,
     ) -> None:  # fmt: skip
         self.shared, self.slices, self.slice = shared, config.slices, consumer
+        self.slice_buffers = config.slice_buffers(problem)
         super().__init__(k, problem, config, stages, scheduler, consumer, order, state)
         if self.slices > 1:
             self.first = k.var(state.stage), k.var(state.phase)  # of the work tile
@@ -172,19 +173,21 @@ class MixedInputMainloop(WgmmaMainloop):
             k.mov(own, into=first)
 
     def _add_slices(self) -> None:
-        """Add the totals of all slices, in order, to those of the first, through one buffer: so
-        more stages fit.
+        """Add the totals of all slices, in order, to those of the first: all at once where there
+        are buffers for all, else one after the other.
         """
-        k, totals = self.k, list(chain(*self.total))
+        k, totals, together = self.k, list(chain(*self.total)), self.slice_buffers
         thread = k.tid.x & (WARPGROUP - 1)
         buffer = k.pointer("shared", "f32", self.shared + thread * WORD)
-        for other in range(1, self.slices):
-            with k.if_(self.slice == other):
-                for i, total in enumerate(totals):
-                    buffer.store(total, index=i * WARPGROUP)
+        for first in range(1, self.slices, together):
+            for place in range(together):
+                with k.if_(self.slice == first + place):
+                    for i, total in enumerate(totals, place * len(totals)):
+                        buffer.store(total, index=i * WARPGROUP)
             self._sync_slices()
             with k.if_(self.slice == 0):
-                for i, total in enumerate(totals):
+                for i in range(together * len(totals)):
+                    total = totals[i % len(totals)]
                     k.add(total, buffer[i * WARPGROUP], into=total)
             self._sync_slices()
 
@@ -207,17 +210,14 @@ class MixedInputMainloop(WgmmaMainloop):
         """Multiply a k-block, whose first chunk is in registers; then that of the next k-block is,
         unless this is the last one. ``numbers``: of the first group; returns those of the next.
         """
-        k, state, right = self.k, self.state, self.stages.right.operand
+        k, state = self.k, self.state
+        count, columns = len(self.chunks), range(self.config.tile[1])
         k.mov(state.stage, into=self.previous)
-        x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
-        if self.slices == 1:
-            state.advance()
-        else:
-            state.skip(self.slices)
-        count = len(self.chunks)
+        x = self._tokens()
+        self._advance()
         for i, chunk in enumerate(self.chunks):
             k.wgmma_fence()
-            self._issue(i, x)
+            self._issue(i, x, columns)
             k.wgmma_commit()
             if not chunk.begins:
                 k.wgmma_wait(1)
@@ -235,9 +235,21 @@ class MixedInputMainloop(WgmmaMainloop):
                 self._keep_registers(i % 2)
                 if i + 1 == count:
                     self.release(self.previous, None)
-                self._promote(chunk.block, numbers)
+                self._promote(chunk.block, numbers, columns)
             numbers = following
         return numbers
+
+    def _tokens(self) -> Any:
+        """The descriptor of X in the current stage."""
+        right = self.stages.right.operand
+        return self.right_descriptor + (self.state.stage * (right.bytes >> 4)).to("u64")
+
+    def _advance(self) -> None:
+        """Go to this warpgroup's next stage."""
+        if self.slices == 1:
+            self.state.advance()
+        else:
+            self.state.skip(self.slices)
 
     def _keep_before_wait(self, buffer: int) -> None:
         """Keep ptxas from moving the conversion of the next chunk behind the wait for this one: a
@@ -254,15 +266,15 @@ class MixedInputMainloop(WgmmaMainloop):
         if self.unit_metadata:
             self.unit_metadata.keep(index)
 
-    def _issue(self, index: int, x: Any) -> None:
-        """Issue the wgmmas of a chunk."""
+    def _issue(self, index: int, x: Any, columns: range) -> None:
+        """Issue the wgmmas of a chunk and of these columns of the tile."""
         chunk, fragments = self.chunks[index], self.fragments[index % 2]
-        right = self.stages.right.operand
-        opcode = self.opcode.format(self.config.tile[1])
+        right, own = self.stages.right.operand, slice(columns.start // 2, columns.stop // 2)
+        opcode = self.opcode.format(len(columns))
         for i in range(self.steps):
             first_k = chunk.unit * self.weights.unit_k
             first_k += (chunk.step + i) * (self.right_k // right.size)
-            descriptor = x + (right.byte_offset(0, first_k) >> 4)
+            descriptor = x + (right.byte_offset(columns.start, first_k) >> 4)
             more: dict[str, Any] = {
                 "accumulate": i > 0 or not chunk.begins,
                 "trans": self.transposed,
@@ -270,17 +282,17 @@ class MixedInputMainloop(WgmmaMainloop):
             if self.unit_metadata:
                 more["metadata"] = self.unit_metadata.operand(index % 2, chunk.step, i)
             a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
-            self.k.wgmma(opcode, self.part, a, descriptor, **more)
+            self.k.wgmma(opcode, self.part[own], a, descriptor, **more)
             if self.sums:
-                self.k.wgmma(opcode, self.sums, [self.ones] * FRAGMENT, descriptor, **more)
+                self.k.wgmma(opcode, self.sums[own], [self.ones] * FRAGMENT, descriptor, **more)
 
-    def _promote(self, block: int, numbers: _Numbers) -> None:
-        """Add a group's accumulators, scaled, to the total."""
-        k = self.k
+    def _promote(self, block: int, numbers: _Numbers, columns: range) -> None:
+        """Add a group's accumulators of these columns, scaled, to the total."""
+        k, total = self.k, self.total[block]
         for parts, factors in ((self.part, numbers.scales), (self.sums, numbers.zeros)):
-            for i, (total, part) in enumerate(zip(self.total[block], parts, strict=False)):
-                wide = part.to("f32") if part.dtype.name == "s32" else part
-                k.mad(wide, factors[i >> 1 & 1], total, into=total)
+            for i in range(columns.start // 2, columns.stop // 2) if parts else ():
+                wide = parts[i].to("f32") if parts[i].dtype.name == "s32" else parts[i]
+                k.mad(wide, factors[i >> 1 & 1], total[i], into=total[i])
 
     def _load(self, index: int, stage: Any, numbers: _Numbers | None) -> _Numbers:
         """Load a chunk of a stage and convert it to the fragments that the chunk before does not
