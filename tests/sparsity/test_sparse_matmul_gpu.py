@@ -109,19 +109,31 @@ def test_a_gate() -> None:
             assert same_bits(linear(on_gpu(x), up, gate=gate, **options), expected)
 
 
-def test_invalid_metadata_do_no_harm() -> None:
+@pytest.mark.parametrize(
+    "case",
+    [
+        SparseProduct("f16", (200, 136, 512), "tma:128x128x64:2:3"),
+        SparseProduct("tf32", (200, 136, 256), "tma:128x128x32:2:3"),
+        SparseProduct("e4m3", (200, 136, 1024), "tma:128x128x128:2:3"),
+        SparseProduct("s8", (200, 136, 1024), "tma:128x128x128:2:3"),
+        SparseProduct("bf16", (200, 136, 512), "64x64x64:2x2:3"),
+        SparseProduct("u8", (200, 136, 512), "64x64x128:2x2:3"),
+    ],
+    ids=str,
+)
+def test_invalid_metadata_do_no_harm(case: SparseProduct) -> None:
     """D of the rows that have them is unspecified; all others are right."""
     torch = pytest.importorskip("torch")
-    case = SparseProduct("f16", (200, 136, 512), "tma:128x128x64:2:3")
     w, x = case.operands()
     expected, magnitude = case.reference(w, x)
     metadata = w.metadata.copy()
     metadata[1] = np.random.default_rng(1).integers(-(2**31), 2**31, metadata[1].shape)
-    own = Sparse24(on_gpu(w.values), on_gpu(metadata), "f16")
+    own = Sparse24(on_gpu(w.values), on_gpu(metadata), case.type)
     d = case.matmul(own, on_gpu(x))
     torch.cuda.synchronize()
-    error = np.abs(d.cpu().numpy().astype(np.float64) - expected) <= 2**-10 * magnitude
-    assert error[:64].all() and error[128:].all() and not error[64:128].all()
+    found = d.double().cpu().numpy() if d.is_floating_point() else d.cpu().numpy()
+    right = np.abs(found - expected) <= case.tolerance * magnitude
+    assert right[:64].all() and right[128:].all() and not right[64:128].all()
 
 
 @pytest.mark.parametrize("transposed", [False, True])
