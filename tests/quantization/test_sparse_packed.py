@@ -95,6 +95,7 @@ def test_a_unit_ends_with_its_metadata() -> None:
 
 _PACKED = dense_weights()
 _SPARSE = compress_24(_PACKED, "magnitude")
+_NVFP4 = quantize_weight(np.ones((8, 256), np.float32), "nvfp4")
 _X = np.zeros((8, 256), np.float16)
 
 
@@ -125,6 +126,11 @@ def _with(metadata: Any, **more: Any) -> SparsePacked:
             lambda: _with(_SPARSE.metadata, order=np.arange(256, dtype=np.int32)),
             ProblemError,
             "order must be None",
+        ),
+        (
+            lambda: matmul(_X, compress_24(_NVFP4, "magnitude").T, device="vm"),
+            ProblemError,
+            "group of sparse weights must be a multiple of 32 or K for a product, got 16",
         ),
         (
             lambda: matmul(_X, _SPARSE.T, device="vm", config="tma:64x16x128:1:3~"),

@@ -139,6 +139,14 @@ def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
     if operand not in SPARSE_OPERANDS:
         allowed = " or ".join(SPARSE_OPERANDS)
         raise DtypeError(f"a must be {allowed} for sparse packed weights, got {operand}")
+    group, whole = weights.group, weights.shape[-1]
+    assert group is not None
+    if group % (2 * MIN_GROUP) and group != whole:
+        raise ProblemError(
+            f"group of sparse weights must be a multiple of {2 * MIN_GROUP} or K for a product, "
+            f"got {group}",
+            hint="packed.dequantize() is the matrix in f32",
+        )
     dense = prepare_weights(weights.stored, operand)
     form = replace(dense.format, sparse=True)
     *stack, rows, depth = weights.shape
