@@ -34,6 +34,7 @@ FILLER_WORD = np.uint32(FILLER * 0x11111111)  # metadata beyond K
 OPERAND_TYPES = ("f16", "bf16", "e4m3", "s8")
 _SIGN_BITS = 0x88  # of two nibbles
 SPARSE_OPERANDS = OPERAND_TYPES[:2]
+SPARSE_STEP = 32  # elements along K of wgmma.sp for these
 # 6-bit elements are stored as 8-bit ones, which hold them exactly.
 STORED_TYPES = {"e2m3": "e4m3", "e3m2": "e4m3"}
 # A scale's own type, or one that holds it exactly.
@@ -141,10 +142,10 @@ def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
         raise DtypeError(f"a must be {allowed} for sparse packed weights, got {operand}")
     group, whole = weights.group, weights.shape[-1]
     assert group is not None
-    if group % (2 * MIN_GROUP) and group != whole:
+    if group % SPARSE_STEP and group != whole:
         raise ProblemError(
-            f"group of sparse weights must be a multiple of {2 * MIN_GROUP} or K for a product, "
-            f"got {group}",
+            f"group of sparse weights must be a multiple of {SPARSE_STEP} or K for a product, got "
+            f"{group}",
             hint="packed.dequantize() is the matrix in f32",
         )
     dense = prepare_weights(weights.stored, operand)

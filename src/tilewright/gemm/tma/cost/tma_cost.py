@@ -29,9 +29,7 @@ from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
 
 SHARED_BYTES = 128  # of shared memory per cycle
-# Times the mainloop of pingpong with a sparse matrix: alone, 8192³ took 1.06 times as long as by
-# 128×256 cooperative in bf16 and 1.03 times in e4m3, and as long in alternation with others.
-SPARSE_PINGPONG = 1.02
+SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
 GROUP_LOADED_BYTE = 1 / 200e12  # seconds for a byte that a tile of groups loads, at least
