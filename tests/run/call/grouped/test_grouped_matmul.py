@@ -212,6 +212,23 @@ def test_offsets_besides_counts_are_an_error_in_a_repeated_call_too() -> None:
             tilewright.grouped_matmul(a, b, counts=sizes, offsets=sizes)
 
 
+def test_impossible_counts_in_device_memory_write_no_other_row() -> None:
+    with registered():
+        memory = Resident.of(np.full((3 * 8 + 16, 64), 7, np.float16))
+        a, b, counts = (
+            Resident.of(x)
+            for x in (
+                np.ones((3, 8, 64), np.float16), np.ones((3, 64, 64), np.float16),
+                np.array([9, -3, 2**31 - 1], np.int32),
+            )
+        )  # fmt: skip
+        d = memory.cut((3, 8, 64), (512, 64, 1), 8 * 64)
+        tilewright.grouped_matmul(a, b, counts=counts, out=d)
+        expected = np.full((40, 64), 7)
+        expected[8:16] = expected[24:32] = 64
+        assert np.array_equal(memory.numpy(), expected)
+
+
 def test_groups_of_k_blocks_in_device_memory_end_at_k_blocks() -> None:
     """130 and 260 are taken for 128 and 256, and 9999 for K."""
     a, b = (np.ones((n, 700), np.int8) for n in (64, 32))
@@ -245,6 +262,7 @@ A, B = np.zeros((8, 16), np.float16), np.zeros((2, 16, 24), np.float16)
         ({"offsets": [4, 8], "scatter": [8] * 8}, ProblemError, r"scatter\[0\] must be from -1"),
         ({"offsets": [4, 8], "scatter": [1]}, ProblemError, "scatter must have 8 elements"),
         ({"offsets": [4, 8], "gather": [0.5]}, ProblemError, "gather must be integers of 64 bits"),
+        ({"a": A[:0], "offsets": [0, 1], "gather": [0]}, ProblemError, "a must have 1 or"),
         ({"counts": [1, 2], "gather": [0]}, ProblemError, r"a must be \(groups, capacity, K\)"),
         (
             {"a": A.astype("i1"), "b": np.zeros((16, 8), "i1"), "offsets": [4, 16], "along": "k"},

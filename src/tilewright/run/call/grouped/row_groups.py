@@ -22,6 +22,8 @@ from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
 from ..request import GroupRequest
 
+GATHERED_BYTES = 2**36  # of A: its rows are at 32-bit multiples of 16 bytes
+
 
 class GroupArguments(NamedTuple):
     """What ``grouped_matmul`` is told of the groups."""
@@ -169,7 +171,10 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
         if array is not None:
             _check_indices_of_rows(key, array, name, along)
     gathered, scattered = found.values()
-    product_rows = rows if gathered is None else gathered.shape[0]
+    product_rows = rows
+    if gathered is not None:
+        _check_gathered(va)
+        product_rows = gathered.shape[0]
     d_rows = None
     if scattered is not None:
         if scattered.shape[0] != product_rows:
@@ -214,6 +219,16 @@ def _check_indices_of_rows(key: str, array: ArrayView, sizes: str, along: str) -
             f"{key} must have the index of each of 1 or more rows, got {array.shape}"
         )
     _check_index_array(key, array)
+
+
+def _check_gathered(a: ArrayView) -> None:
+    """Raise ProblemError unless the kernel can gather rows of A."""
+    rows, pitch = a.shape[0], abs(a.strides[0]) * a.itemsize
+    if not rows or rows * pitch >= GATHERED_BYTES:
+        what = (
+            f"a must have 1 or more rows, and less than {GATHERED_BYTES >> 30} GiB, to be gathered"
+        )
+        raise ProblemError(f"{what}, got shape {a.shape} and strides {a.strides}")
 
 
 def _array_of(name: str, sizes: Sequence[Any]) -> Any:
