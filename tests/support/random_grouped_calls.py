@@ -11,6 +11,7 @@ import tilewright
 from tilewright import dtypes
 
 TYPES = ("bf16", "f16", "e4m3", "s8", "tf32")
+SCALE_BLOCKS = ((1, 1), (1, 128), (0, 0))  # rows of A and B that share a scale; 0: a row has one
 WEIGHTS = ("u4", "s8", "sparse")  # of bf16 or f16 activations; None: plain matrices
 CONFIGS = (
     None, "tma:64x64x64:1:3", "tma:64x32x64:1:3~", "tma:128x64x64:2:3", "tma:128x48x64:2:3~",
@@ -23,7 +24,7 @@ UNWRITTEN = 7
 class RandomCall:
     """The arguments of a call, and the rows of A and D of each group; where rows are gathered, both
     apart. ``sizes``: indices, too; ``b``: the elements of
-    ``weights``, which the call gets; ``more``: other arguments.
+    ``weights``, which the call gets, as it gets ``scaled`` for A; ``more``: other arguments.
     """
 
     a: Any
@@ -35,6 +36,7 @@ class RandomCall:
     bias: Any
     weights: Any
     more: dict[str, Any] = field(default_factory=dict)
+    scaled: Any = None
 
     def run(self, device: Any) -> Any:
         """The result on a device."""
@@ -43,8 +45,8 @@ class RandomCall:
             given = {"epilogue": _with_bias, "bias": self.bias}
         out = self.out.copy()
         return tilewright.grouped_matmul(
-            self.a, self.weights, **self.sizes, out=out, config=self.config, device=device,
-            **given, **self.more,
+            self.a if self.scaled is None else self.scaled, self.weights, **self.sizes, out=out,
+            config=self.config, device=device, **given, **self.more,
         )  # fmt: skip
 
     def check(self, d: Any) -> None:
@@ -74,6 +76,8 @@ def random_call(seed: int) -> RandomCall:
     k_tile = {"e4m3": "x128:", "s8": "x128:", "u4": "x128:", "tf32": "x32:"}.get(form or type_)
     if k_tile and config:
         config = config.replace("x64:", k_tile, 1)
+    if type_ == "e4m3" and config:  # two accumulators: of a k-block, and the total
+        config = config.replace("128x128x", "128x64x")
     capacity = max(sizes) + int(rng.integers(0, 9)) if rng.random() < 0.3 else 0
     before, after = (int(x) for x in rng.integers(0, 5, 2))
     index = np.int32 if rng.random() < 0.5 else np.int64
@@ -91,6 +95,14 @@ def random_call(seed: int) -> RandomCall:
     if type_ != "s8" and rng.random() < 0.5:
         bias = rng.standard_normal((len(sizes), 1, n)).astype(np.float32)
     more = {"precision": "tf32"} if type_ == "tf32" else {}
+    if type_ == "e4m3" and rng.random() < 0.5:
+        blocks = SCALE_BLOCKS[rng.integers(len(SCALE_BLOCKS))]
+        x, w = (
+            tilewright.quantize(m.astype(np.float32), block=(1, k) if side == 0 else (side, 128))
+            for m, side in zip((a, b), blocks, strict=True)
+        )
+        a, b = x.dequantize(), w.dequantize().transpose(0, 2, 1)
+        return RandomCall(a, b, given, rows, out, config, bias, w.T, {}, x)
     if not capacity and rng.random() < 0.3:
         a, rows, out, indices = _with_indices(rng, a, rows, out)
         given |= indices
