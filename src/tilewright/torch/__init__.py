@@ -21,20 +21,24 @@ except ImportError as error:
         f"tilewright.torch needs torch: {error}", hint="pip install 'tilewright[torch]'"
     ) from error
 
+from ..run import grouped_matmul as grouped_matmul
 from ..run import linear as linear
 from ..run import matmul as matmul
+from ..run import moe as moe
+from . import grouped_operators as grouped_operators
 from . import operators as operators
 from . import quantized_operators as quantized_operators
 from .activation_gradients import activation_backward as activation_backward
 from .fp8_layer import fp8_linear as fp8_linear
 from .modules.fp8_linear_module import Fp8Linear as Fp8Linear
 from .modules.linear_module import Linear as Linear
+from .modules.moe_module import MoE as MoE
 from .modules.quantized_linear import QuantizedLinear as QuantizedLinear
 from .modules.replacement import Replacements as Replacements
 from .modules.replacement import replace as replace
 from .modules.sparse_linear import SparseLinear as SparseLinear
 
 __all__ = [
-    "linear", "matmul", "fp8_linear", "activation_backward",
-    "Linear", "QuantizedLinear", "Fp8Linear", "SparseLinear", "replace", "Replacements",
+    "linear", "matmul", "grouped_matmul", "moe", "fp8_linear", "activation_backward",
+    "Linear", "QuantizedLinear", "Fp8Linear", "SparseLinear", "MoE", "replace", "Replacements",
 ]  # fmt: skip

@@ -16,13 +16,12 @@ from ..quantization import Packed
 from ..run.call import linear as layer
 from ..run.call import matmul as product
 from ..run.call.alpha_beta import ALPHA, BETA
-from ..run.call.request import format_name
 from ..sparsity import Sparse24
+from .call_options import NO_GRADIENT, RECORDED, check_out, operator_options
+from .grouped_calls import grouped_matmul as grouped_matmul
+from .grouped_calls import moe as moe
 from .recorded_layer import RecordedCall, recorded_call
-from .registration import TYPES, call
-
-_RECORDED = "a gradient is recorded or a call is traced"
-_NO_GRADIENT = "within torch.no_grad(), or of detached tensors, it is a computation on memory"
+from .registration import call
 
 
 def matmul(
@@ -48,10 +47,10 @@ def matmul(
     own = {name: options.pop(name) for name in names if name in options}
     if epilogue is not None or options:
         raise EpilogueError(
-            f"epilogue must be None where {_RECORDED}",
-            hint=f"tilewright.linear has activations and their gradients; {_NO_GRADIENT}",
+            f"epilogue must be None where {RECORDED}",
+            hint=f"tilewright.linear has activations and their gradients; {NO_GRADIENT}",
         )
-    _check_out(out)
+    check_out(out)
     if not isinstance(b, torch.Tensor):
         scaled = None if (alpha, beta) == (ALPHA, BETA) else (alpha, beta)
         _check_absent("packed and sparse matrices", c=c, alpha_and_beta=scaled)
@@ -59,10 +58,10 @@ def matmul(
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float):
             raise ProblemError(
-                f"{name} must be a number where {_RECORDED}, got {type(value).__name__}",
+                f"{name} must be a number where {RECORDED}, got {type(value).__name__}",
                 hint="multiply the result",
             )
-    return call("matmul", a, b, c, alpha=alpha, beta=beta, **_options(**own))
+    return call("matmul", a, b, c, alpha=alpha, beta=beta, **operator_options(**own))
 
 
 def linear(
@@ -85,18 +84,18 @@ def linear(
     if torch.compiler.is_compiling() and not (by_name and out is None):
         more = {"gate": gate, "residual": residual, "save": save, "out": out}
         return _untraced_linear(x, w, bias, activation=activation, **more, **options)
-    _check_out(out)
+    check_out(out)
     if not isinstance(w, torch.Tensor):
         _check_absent("packed and sparse weights", gate=gate, residual=residual, save=save or None)
         return _with_weights(x, w, bias, {"activation": activation, **options})
     if activation is not None and activation not in layer.ACTIVATIONS:
         allowed = ", ".join(layer.ACTIVATIONS)
         raise EpilogueError(
-            f"activation must be one of {allowed} where {_RECORDED}, got {activation!r:.60}",
-            hint=_NO_GRADIENT,
+            f"activation must be one of {allowed} where {RECORDED}, got {activation!r:.60}",
+            hint=NO_GRADIENT,
         )
     arrays = x, w, bias, gate, residual
-    own = {"activation": activation} | _options(**options)
+    own = {"activation": activation} | operator_options(**options)
     fused = activation is not None or gate is not None
     if save:
         names = ("y", *layer.SAVED)
@@ -115,7 +114,7 @@ def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
         if options.pop(name, None) not in (None, False, "ieee"):
             _check_absent("packed and sparse weights", **{name: True})
     if options.get("out_dtype") is not None:
-        options["out_dtype"] = _options(options["out_dtype"])["out_dtype"]
+        options["out_dtype"] = operator_options(options["out_dtype"])["out_dtype"]
     if type(w) is Packed and not w.transposed:
         zero = w.zeros if isinstance(w.zeros, int) else None
         zeros = w.zeros if zero is None else None
@@ -125,7 +124,7 @@ def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
     if isinstance(w, Sparse24) and not w.transposed:
         return call("sparse_linear", x, w.values, w.metadata, bias, type=w.type, **options)
     raise ProblemError(
-        f"weights must be a tensor, Packed or Sparse24 where {_RECORDED}, got {w}",
+        f"weights must be a tensor, Packed or Sparse24 where {RECORDED}, got {w}",
         hint="tilewright.torch.fp8_linear quantizes tensors and records gradients",
     )
 
@@ -133,7 +132,7 @@ def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
 def _check_absent(what: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
-            raise ProblemError(f"{name} must be left out with {what} where {_RECORDED}")
+            raise ProblemError(f"{name} must be left out with {what} where {RECORDED}")
 
 
 def repeated_linear(
@@ -177,34 +176,3 @@ def _run_untraced(*functions: Any) -> None:
 
 
 _run_untraced(product.matmul, layer.linear)
-
-
-def _check_out(out: Any) -> None:
-    if out is not None:
-        raise ProblemError(f"out must be None where {_RECORDED}", hint=_NO_GRADIENT)
-
-
-def _options(
-    out_dtype: Any = None,
-    precision: str = "ieee",
-    fast_accum: bool = False,
-    device: Any = None,
-    config: Any = None,
-    static: Any = None,
-) -> dict[str, Any]:
-    """The options as the operators take them."""
-    if static is not None:
-        raise ProblemError(
-            "static must be None where a gradient is recorded or a call is traced, got "
-            f"{static!r:.60}",
-            hint=_NO_GRADIENT,
-        )
-    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
-        out_dtype = TYPES[format_name(out_dtype)]
-    return {
-        "out_dtype": out_dtype,
-        "precision": precision,
-        "fast_accum": fast_accum,
-        "device": None if device is None else str(device),
-        "config": None if config is None else str(config),
-    }

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...builder import Traced
 from ...errors import DtypeError, ProblemError
+from ...lazy_imports import calling
 from ...quantization.matrix_operators import MatrixOperators
 from ...quantization.packed import Packed
 from ..arrays import array_view
@@ -51,6 +52,9 @@ def moe(
         raise ProblemError(
             f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.40}"
         )
+    arrays = x, w_up, w_gate, w_down, indices, weights
+    if own := array_view.operators(arrays):
+        return own.moe(*arrays, activation=activation, device=device)
     views = {
         name: array_view.view(array)
         for name, array in (("x", x), ("indices", indices), ("weights", weights))
@@ -83,10 +87,28 @@ def moe(
         pair = _transposed(w_gate), _transposed(w_up)
         inner = grouped_matmul(rows, pair, epilogue=_gated(activation), **how)
     outer = grouped_matmul(inner, _transposed(w_down), offsets=ends, device=device)
-    combine = outer, hidden, choices, positions, weights, d
-    kernel = kernels.combine(type_, views["weights"].dtype)
-    _launch(kernel, tokens, kernels.ROW_THREADS, combine, device)
-    return finish(x, d)
+    return combine(x, outer, positions, weights, device, d)
+
+
+# what torch.compile traces in place of ``moe``
+moe._torchdynamo_inline = calling("torch_operators", "moe")  # type: ignore[attr-defined]
+
+
+def combine(
+    x: Any, outer: Any, positions: Any, weights: Any, device: Any = None, d: Any = None
+) -> Any:
+    """For each row of ``x`` the sum of its choices' rows of ``outer``, times their ``weights``.
+    ``positions``: the row of each choice, s32, -1 where it is no expert. ``d``: the result, made by
+    ``x``'s library.
+    """
+    view, of_weights, kind = array_view.view(x), array_view.view(weights), array_view.kind_of(x)
+    (tokens, hidden), choices = view.shape, of_weights.shape[1]
+    d = kind.empty(x, view.shape, view.dtype) if d is None else d
+    kernel = kernels.combine(view.dtype, of_weights.dtype)
+    arguments = outer, hidden, choices, positions, weights, d
+    if tokens and hidden:
+        _launch(kernel, tokens, kernels.ROW_THREADS, arguments, device)
+    return kind.finish(x, d) if kind.finish else d
 
 
 def _transposed(weights: Any) -> Any:

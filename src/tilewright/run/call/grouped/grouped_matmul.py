@@ -8,7 +8,9 @@ from typing import Any
 from ....errors import ProblemError
 from ....gemm.epilogue.tracing import epilogue_key
 from ....gemm.kernel_launch import GROUP_ADDRESS, INDEX_ADDRESSES
+from ....lazy_imports import calling
 from ....quantization.scaled import Scaled
+from ...arrays import array_view
 from ..epilogue_call import launch_with_epilogue
 from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from ..epilogue_request import EpilogueArguments
@@ -87,6 +89,11 @@ def grouped_matmul(
         result = fast_call(a, b, given.sizes, gather, scatter, out, operands)
         if result is not None:
             return result
+    matrices = b if isinstance(b, tuple | list) else (b,)
+    passed = a, *matrices, given.sizes, gather, scatter, out, *operands.values()
+    if own := array_view.operators(passed):
+        named = {"out": out, "epilogue": epilogue, **options._asdict(), **operands}
+        return own.grouped_matmul(a, b, **given._asdict(), **named)
     if epilogue is None and operands:
         raise TypeError(
             f"grouped_matmul() got unexpected arguments {', '.join(operands)}; operands need an "
@@ -99,6 +106,11 @@ def grouped_matmul(
         if repeat is not None:
             _fast_calls.add(key, repeat)
     return call.result
+
+
+# what torch.compile traces in place of ``grouped_matmul``
+_traced = calling("torch_operators", "grouped_matmul")
+grouped_matmul._torchdynamo_inline = _traced  # type: ignore[attr-defined]
 
 
 def _key(a: Any, b: Any, given: GroupArguments, epilogue: Any, options: MatmulOptions) -> Any:
