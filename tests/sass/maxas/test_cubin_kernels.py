@@ -12,11 +12,12 @@ import pytest
 from ptxas import ptxas
 from sass_cubins import cubin
 from tilewright.cli import main
-from tilewright.errors import CubinError
+from tilewright.errors import CubinError, SassError
 from tilewright.sass import CubinFile, decode_code, encoding_table
 from tilewright.sass.lint import lint_function
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.maxas import (
+    SassDump,
     assemble_maxas,
     check_encodings,
     extract_kernel,
@@ -104,3 +105,54 @@ def test_every_control_code_of_a_compiled_kernel_is_assigned_again() -> None:
         for kernel in read.functions:
             made = assemble_maxas(SM_90, extract_kernel(read, kernel), automatic_control=True)
             assert not lint_function(SassCode.of(90, decode_code(SM_90, made.code))), kernel
+
+
+def dump(name: str) -> str:
+    """A listing as cuobjdump writes it: the words of each instruction in comments."""
+    read = parsed(name)
+    lines = ["code for sm_90a"]
+    for kernel in read.functions:
+        lines.append(f"        Function : {kernel}")
+        code = read.code(kernel)
+        for at in range(0, len(code), 16):
+            low, high = (int.from_bytes(code[i : i + 8], "little") for i in (at, at + 8))
+            lines.append(f"        /*{at:04x}*/   TEXT ;   /* {low:#018x} */")
+            lines.append(f"                          /* {high:#018x} */")
+    return "\n".join(lines)
+
+
+def test_listings_are_tested_and_extracted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cubin_path = tmp_path / "a.txt", tmp_path / "a.cubin"
+    file.write_text(dump("stencil"))
+    data = cubin("stencil", "sm_90a")
+    assert data
+    cubin_path.write_bytes(data)
+    assert main(["sass", "test", "--reg", str(file)]) == 0
+    from_listing = capsys.readouterr().out
+    assert main(["sass", "test", "--reg", str(cubin_path)]) == 0
+    assert capsys.readouterr().out == from_listing
+    assert "CONFLICT laplace_3d 0x" in from_listing
+    read, listed = parsed("stencil"), SassDump.parse(file.read_text())
+    made = assemble_maxas(SM_90, extract_kernel(listed, "blur"), automatic_reuse=False)
+    assert made.code == read.code("blur") == listed.code("blur")
+    for text in ("sm_90", "code for sm_52\n/* 0x0123456789abcdef */", ""):
+        with pytest.raises(SassError, match=r"a listing must have|must have a multiple of 4 words"):
+            SassDump.parse(text)
+
+
+def test_inserting_prints_what_the_lint_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = cubin("stencil", "sm_90a")
+    assert data
+    file, text = tmp_path / "a.cubin", tmp_path / "a.sass"
+    file.write_bytes(data)
+    lines = "--:-:-:-:1 FADD R2, R3, R3;\n--:-:-:-:1 FADD R4, R2, R2;\n--:-:-:-:5 EXIT;\n"
+    text.write_text("# Kernel: blur\n" + lines)
+    assert main(["sass", "insert", str(text), str(file)]) == 0
+    warnings = capsys.readouterr().err
+    assert "raw-latency" in warnings and "unset-register" in warnings
+    assert main(["sass", "insert", "-w", str(text), str(file)]) == 0
+    assert not capsys.readouterr().err

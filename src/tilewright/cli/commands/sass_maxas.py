@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from ...errors import SassError
-from ...sass import CubinFile, encoding_table
+from ...sass import CubinFile, decode_code, encoding_table
+from ...sass.lint import lint_function
+from ...sass.machine.code_paths import SassCode
 from ...sass.maxas import (
+    SassDump,
     assemble_maxas,
     check_encodings,
     extract_kernel,
@@ -28,10 +32,11 @@ def add(actions: Any) -> None:
     action = _action(actions, "list", _list, "print a cubin's kernels and symbols")
     action.add_argument("cubin")
     action = _action(actions, "test", _test, "assemble a cubin's instructions from their text")
-    action.add_argument("cubin")
+    action.add_argument("cubin", help="or a listing of cuobjdump -sass or nvdisasm -hex -c")
     action.add_argument("--all", action="store_true", help="also count what passes, by opcode")
+    action.add_argument("--reg", action="store_true", help="also print each bank conflict")
     action = _action(actions, "extract", _extract, "print a kernel as a maxas file")
-    action.add_argument("cubin")
+    action.add_argument("cubin", help="or a listing of cuobjdump -sass or nvdisasm -hex -c")
     action.add_argument("output", nargs="?", metavar="FILE", help="where to write it")
     action.add_argument("--kernel", default="", metavar="NAME", help="default: the first")
     action = _action(actions, "pre", _pre, f"run a maxas file's programs and schedule it. {_TRUST}")
@@ -45,6 +50,7 @@ def add(actions: Any) -> None:
     action.add_argument("output", nargs="?", metavar="CUBIN", help="default: the same cubin")
     action.add_argument("--kernel", default="", metavar="NAME", help="default: the file's")
     action.add_argument("--noreuse", action="store_true", help="keep the file's reuse flags")
+    action.add_argument("-w", "--nowarn", action="store_true", help="print no findings of the lint")
     action.add_argument("--share", action="store_true",
                         help="names that are never live together share registers")  # fmt: skip
     _options(action)
@@ -91,7 +97,14 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
-    found = check_encodings(CubinFile.parse(Path(options.cubin).read_bytes()))
+    source = _source(options.cubin)
+    found = check_encodings(source)
+    if options.reg:
+        for name in source.functions:
+            code = SassCode.of(source.sm, decode_code(encoding_table(source.sm), source.code(name)))
+            for finding in lint_function(code, speed=True):
+                if finding.rule == "bank-conflict":
+                    print(f"CONFLICT {name} {finding.address:#06x} {finding.text}")
     if options.all:
         for opcode, count in sorted(found.opcodes.items()):
             print(f"PASS {count:6d} {opcode}")
@@ -100,9 +113,17 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _extract(options: argparse.Namespace) -> int:
-    cubin = CubinFile.parse(Path(options.cubin).read_bytes())
-    name = options.kernel or next(iter(sorted(cubin.functions)), "")
-    return _write(extract_kernel(cubin, name), options.output)
+    source = _source(options.cubin)
+    name = options.kernel or next(iter(sorted(source.functions)), "")
+    return _write(extract_kernel(source, name), options.output)
+
+
+def _source(path: str) -> CubinFile | SassDump:
+    """A cubin, or a listing."""
+    data = Path(path).read_bytes()
+    if data.startswith(b"\x7fELF"):
+        return CubinFile.parse(data)
+    return SassDump.parse(data.decode("utf-8", "replace"))
 
 
 def _pre(options: argparse.Namespace) -> int:
@@ -125,4 +146,8 @@ def _insert(options: argparse.Namespace) -> int:
     edited = insert_kernel(cubin, kernel, options.kernel)
     write(options.output or options.cubin, edited.build())
     print(kernel.report())
+    if not options.nowarn:
+        code = SassCode.of(cubin.sm, decode_code(encoding_table(cubin.sm), kernel.code))
+        for finding in lint_function(code):
+            print(f"warning: {finding}", file=sys.stderr)
     return 0

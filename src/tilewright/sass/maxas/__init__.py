@@ -9,9 +9,12 @@ whoever assembles a file runs them.
 
 from .cubin_kernels import CodingTest, check_encodings, extract_kernel, insert_kernel, list_kernels
 from .maxas_assembler import AssembledKernel, assemble_maxas, preprocess
+from .new_cubin import new_cubin
 from .preprocessor import folder_loader
+from .sass_dump import SassDump
 
 __all__ = [
     "assemble_maxas", "AssembledKernel", "preprocess", "folder_loader",
     "list_kernels", "extract_kernel", "insert_kernel", "check_encodings", "CodingTest",
+    "SassDump", "new_cubin",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ from ..sass_text import SassOperand, SassText
 from ..schedule.operand_reuse import RegisterReads, register_reads
 from ..schedule.timing_table import timing_table
 from .maxas_assembler import AssembledKernel
+from .sass_dump import SassDump
 
 _KPARAM_INFO, _PARAM_CBANK, _CTAID_Z_USED = 0x17, 0x0A, 0x04
 _DIMENSIONS = ("blockDimX", "blockDimY", "blockDimZ", "gridDimX", "gridDimY", "gridDimZ")
@@ -104,9 +105,9 @@ class CodingTest:
         return "\n".join(lines)
 
 
-def check_encodings(cubin: CubinFile, names: Iterable[str] = ()) -> CodingTest:
-    """Assemble each instruction's text and compare bits. Raises SassError for an unknown
-    architecture.
+def check_encodings(cubin: CubinFile | SassDump, names: Iterable[str] = ()) -> CodingTest:
+    """Assemble each instruction's text and compare bits; of a cubin, or of a listing. Raises
+    SassError for an unknown architecture.
     """
     table = encoding_table(cubin.sm)
     failed: list[tuple[str, int, str]] = []
@@ -139,8 +140,9 @@ def _has_properties(sm: int, text: SassText) -> bool:
 # --- extract --------------------------------------------------------------------------------------
 
 
-def extract_kernel(cubin: CubinFile, name: str) -> str:
-    """A kernel as a maxas file that assembles to the same instructions.
+def extract_kernel(cubin: CubinFile | SassDump, name: str) -> str:
+    """A kernel as a maxas file that assembles to the same instructions; from a listing, without
+    what only a cubin has: parameters, registers, shared memory.
 
     Raises CubinError for an unknown function, SassError where the encodings lack an instruction.
     """
@@ -149,11 +151,13 @@ def extract_kernel(cubin: CubinFile, name: str) -> str:
         known = ", ".join(cubin.functions[:8])
         raise CubinError(f"a kernel must be one of {known}, got {name!r}")
     decoded = _without_padding(decode_code(table, cubin.code(name)), cubin.sm)
-    base, parameters = kernel_parameters(cubin, name)
-    lines = [f"# Kernel: {name}", f"# Arch: sm_{cubin.sm}", f"# InsCnt: {len(decoded)}",
-             f"# RegCnt: {cubin.registers(name)}", f"# SharedSize: {_shared_size(cubin, name)}",
-             f"# BarCnt: {cubin.barriers(name)}", f"# Params({len(parameters)}):",
-             "#\tord:addr:size"]  # fmt: skip
+    base, parameters = kernel_parameters(cubin, name) if isinstance(cubin, CubinFile) else (0, [])
+    lines = [f"# Kernel: {name}", f"# Arch: sm_{cubin.sm}", f"# InsCnt: {len(decoded)}"]
+    if isinstance(cubin, CubinFile):
+        counts = cubin.registers(name), _shared_size(cubin, name), cubin.barriers(name)
+        names = ("RegCnt", "SharedSize", "BarCnt")
+        lines += [f"# {n}: {count}" for n, count in zip(names, counts, strict=True)]
+        lines += [f"# Params({len(parameters)}):", "#\tord:addr:size"]
     lines += [f"#\t{p.ordinal}:{base + p.offset:#x}:{p.size}" for p in parameters]
     constants = _constants(cubin.sm, base, parameters)
     lines += ["#", "# Instructions:", "", "<CONSTANT_MAPPING>"]
