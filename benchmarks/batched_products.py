@@ -118,8 +118,9 @@ def lines(row: str, configs: list[str | None]) -> list[str]:
     for (config, work), own in zip(works.items(), times, strict=True):
         seconds = statistics.median(own) / count
         ratio = Ratio.of([theirs / ours for theirs, ours in zip(torch_times, own, strict=True)])
+        chosen = f"chosen {tilewright.plan(case.a[0], case.b[0], out=case.d[0]).config}"
         cells = [
-            f"{row} {config or 'chosen'}", f"{1e6 * seconds:.2f}",
+            f"{row} {config or chosen}", f"{1e6 * seconds:.2f}",
             f"{case.bytes / seconds / 1e12:.2f}",
             f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]", case.check(work, config),
         ]  # fmt: skip

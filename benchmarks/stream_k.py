@@ -2,6 +2,7 @@
 
     python benchmarks/stream_k.py                                50 problems, the chosen candidates
     python benchmarks/stream_k.py --shapes 12 --tiles tma:128x128x64:2p:6,tma:128x256x64:2:4
+    python benchmarks/stream_k.py --near 0.03                    those where it is nearly chosen
     python benchmarks/stream_k.py --dry-run                      what would be measured; no GPU
 
 The problems are random, bf16 (layout TN): 1 to 6 waves of tiles of 128×128, the last of which has 5
@@ -57,16 +58,25 @@ def kind_of(config: Any) -> str:
     return "stream-K" if config.stream_k else "whole"
 
 
-def best_of_kinds(row: Row) -> dict[str, str]:
-    """The choice, and the best candidate of each kind by the cost model."""
+def best_of_kinds(row: Row, near: float | None) -> dict[str, str]:
+    """The choice, and the best candidate of each kind by the cost model. ``near``: only of stream-K
+    and of the others together, and none if stream-K's estimate is longer by more than that.
+    """
     ranking = gemm.ranked(problem_of(row), DEFAULT_DEVICE)
-    found = {"chosen": str(ranking[0][1])}
-    for _, config in ranking:
+    best: dict[str, tuple[float, str]] = {}
+    for seconds, config in ranking:
         if isinstance(config, gemm.TmaConfig):
-            found.setdefault(kind_of(config), str(config))
-        if len(found) == 1 + len(KINDS):
+            best.setdefault(kind_of(config), (seconds, str(config)))
+        if len(best) == len(KINDS):
             break
-    return found
+    found = {"chosen": str(ranking[0][1])}
+    if near is None:
+        return found | {kind: config for kind, (_, config) in best.items()}
+    others = min(best[kind] for kind in KINDS[:2] if kind in best)
+    if "stream-K" not in best or best["stream-K"][0] > others[0] * (1 + near):
+        return found
+    print(f"{row} predicted {others[0] / best['stream-K'][0]:.3f}")
+    return found | {"whole": others[1], "stream-K": best["stream-K"][1]}
 
 
 def variants(tiles: list[str]) -> dict[str, str]:
@@ -104,22 +114,23 @@ def line(row: Row, configs: dict[str, str], times: dict[str, list[float]]) -> st
     return f"| {' | '.join(cells)} |"
 
 
-def summary(measured: list[tuple[dict[str, str], dict[str, list[float]]]]) -> list[str]:
+def summary(
+    measured: list[tuple[dict[str, str], dict[str, list[float]]]], problems: int
+) -> list[str]:
     """The gain where stream-K was chosen, and over all problems."""
-    all_ratios, chosen = list[float](), list[float]()
+    chosen = list[float]()
     for configs, times in measured:
         others = [n for n in ("whole", "split-K") if n in configs]
         best = min((statistics.median(times[n]) for n in others), default=0.0)
         predicted = configs["chosen"] == configs.get("stream-K")
         ratio = best / statistics.median(times["chosen"])
-        all_ratios.append(ratio if predicted else 1.0)
         chosen += [ratio] * predicted
     if not chosen:
         return ["stream-K was never chosen"]
     return [
-        f"stream-K chosen for {len(chosen)} of {len(measured)} problems: the faster of whole tiles "
+        f"stream-K chosen for {len(chosen)} of {problems} problems: the faster of whole tiles "
         f"and split-K over it, geometric mean {geomean(chosen):.4f}, least {min(chosen):.4f}; over "
-        f"all problems {geomean(all_ratios):.4f}"
+        f"all problems {geomean(chosen) ** (len(chosen) / problems):.4f}"
     ]
 
 
@@ -128,27 +139,29 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=50, help="number of problems")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiles", default="", help="configurations, separated by commas")
+    parser.add_argument("--near", type=float, help="time only where stream-K is nearly chosen")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing")
     given = parser.parse_args()
     tiles = [tile for tile in given.tiles.split(",") if tile]
     rows = problems(given.shapes, given.seed)
-    work = [(row, variants(tiles) if tiles else best_of_kinds(row)) for row in rows]
+    work = [(row, variants(tiles) if tiles else best_of_kinds(row, given.near)) for row in rows]
     if given.dry_run:
         print("\n".join(f"{row} {configs}" for row, configs in work))
         return
     from compare.peers import machine
 
-    kernels = {config: row for row, configs in work for config in configs.values()}
+    timed = [(row, configs) for row, configs in work if len(configs) > 1]
+    kernels = {config: row for row, configs in timed for config in configs.values()}
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
         list(pool.map(compile_row, kernels.values(), kernels, ["cuda"] * len(kernels)))
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     measured = []
-    for row, configs in work:
+    for row, configs in timed:
         times = measure(row, configs)
         print(line(row, configs, times), flush=True)
         measured.append((configs, times))
     if not tiles:
-        print("\n".join(summary(measured)))
+        print("\n".join(summary(measured, len(work))))
 
 
 if __name__ == "__main__":

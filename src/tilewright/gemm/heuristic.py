@@ -85,7 +85,7 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     if not _only_by_tma(problem) and (
         by_tma is None or (problem.input.bits == 16 and not problem.sparse)
     ):  # of others wgmma is at least twice as fast
-        others, costs = _table(traits(problem), device)
+        others, costs = _table(traits(problem), device, _is_stack_of_tiny(problem))
         if others:
             model: Any = simt_cost if problem.a == simt.TYPE else multistage_cost
             seconds.append(model.estimates(problem, costs, device))
@@ -99,10 +99,15 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
 
 
 @lru_cache(maxsize=64)
-def _table(key: Traits, device: DeviceSpec) -> tuple[list[AnyConfig], Any]:
-    """The configurations of the table that fit problems with these traits, and their costs."""
+def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig], Any]:
+    """The configurations of the table that fit problems with these traits, and their costs.
+    ``tiny``: with those for stacks of tiny matrices.
+    """
     problem, found = problem_with(key), list[AnyConfig]()
     configs = table(problem, device)
+    if tiny:
+        most = device.limits.blocks_per_sm
+        configs = [*configs, *(x for x in multistage.STACK_TABLE if x.ctas <= most)]
     if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
         configs = [*configs, *multistage.split_candidates(problem.a, device.target, problem.sparse)]
     for config in configs:
@@ -115,6 +120,13 @@ def _table(key: Traits, device: DeviceSpec) -> tuple[list[AnyConfig], Any]:
         simt_cost.simt_costs if problem.a == simt.TYPE else multistage_cost.multistage_costs
     )
     return found, costs(problem, found, device) if found else None
+
+
+def _is_stack_of_tiny(problem: Problem) -> bool:
+    """Whether the problem is a stack of products that a tile for tiny matrices has whole."""
+    side = max(x for config in multistage.STACK_TABLE for x in config.tile[:2])
+    by_table = problem.input.bits == 16 and not problem.sparse
+    return by_table and problem.batch > 1 and max(problem.m, problem.n) <= side
 
 
 def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:

@@ -75,17 +75,20 @@ class PartialTmaConfig(NamedTuple):
         """The candidates that agree; not all fit. Raises ConfigError where a part is invalid."""
         tiles, clusters = self._tiles(problem, device), self._clusters()
         row, column, split = schedules(problem.balanced, tiles, clusters, device)
+        cm, cn, _, tail, stream_k = np.array(clusters.columns()).T
         if self.split is not None or self.dynamic or self.stream_k:
-            row, column = row[split == 1], column[split == 1]
+            whole = (split == 1) & (stream_k[column] == 0)
+            row, column = row[whole], column[whole]
             split = np.full(len(row), self.split or 1)
         bm, bn, bk, consumers, pingpong, swap = tiles[:, row]
-        cm, cn, _, tail = np.array(clusters.columns())[column].T
-        tail = np.full(len(row), self.tail) if self.split else tail != 0
+        cm, cn, stream_k = cm[column], cn[column], stream_k[column]
+        stream_k = np.full(len(row), self.stream_k) if self.stream_k else stream_k
+        tail = np.full(len(row), self.tail) if self.split else tail[column] != 0
         group = self.group or tma_search_space.rasterization_group(problem)
         found = TmaColumns(
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
-            np.full(len(row), self.dynamic), np.full(len(row), self.stream_k),
+            np.full(len(row), self.dynamic), stream_k,
         )  # fmt: skip
         if self.stages is None:
             most = found.max_stages(problem, device)

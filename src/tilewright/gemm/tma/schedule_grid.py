@@ -2,7 +2,8 @@
 
 The rows of the grid are tiles. Its columns are clusters, and for most clusters six kinds of split:
 unsplit; split-K by 2, by half of what fills the device once, by all of that; split-K of the tail
-wave by 2 and by 3. Conditions over the whole grid select the candidates.
+wave by 2 and by 3. The last columns are stream-K of the first cluster, in groups of several sizes.
+Conditions over the whole grid select the candidates.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..columns import Column, tile_count
 from ..config_checks import MAX_SPLIT
 from ..problem import Problem
 from .cost.coefficients import PRODUCTS, coefficients
+from .stream_k.stream_k_tile_scheduler import tiles_of_group
 from .tma_geometry import resident_clusters
 
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
@@ -23,6 +25,10 @@ RESIDENT_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))  # only where all o
 LARGE_TILE = 128 * 128  # elements
 
 _SPLIT, _TAIL, _KINDS = slice(1, 4), slice(4, 6), 6  # columns of a cluster
+STREAM_K = (2, 3, 4, 5)  # clusters of a group
+# Of stream-K: waves at most, k-blocks of a tile at least, and tiles of a group at most: of more its
+# CTAs are out of step.
+STREAM_K_WAVES, STREAM_K_BLOCKS, STREAM_K_TILES = 8, 16, 2
 
 
 class Clusters(NamedTuple):
@@ -36,13 +42,15 @@ class Clusters(NamedTuple):
     splittable: int
     any_tile: bool = False
 
-    def columns(self) -> list[tuple[int, int, bool, bool]]:
-        """(M, N, whether it is split along K, whether only in the tail wave) of each column."""
-        found = []
-        for i, pair in enumerate(zip(self.m.tolist(), self.n.tolist(), strict=True)):
+    def columns(self) -> list[tuple[int, int, bool, bool, int]]:
+        """(M, N, whether it is split along K, whether only in the tail wave, stream-K) of each
+        column.
+        """
+        found, pairs = [], list(zip(self.m.tolist(), self.n.tolist(), strict=True))
+        for i, pair in enumerate(pairs):
             for kind in range(_KINDS if i < self.splittable else 1):
-                found.append((*pair, kind > 0, kind in range(_KINDS)[_TAIL]))
-        return found
+                found.append((*pair, kind > 0, kind in range(_KINDS)[_TAIL], 0))
+        return found + [(*pairs[0], False, False, clusters) for clusters in STREAM_K]
 
 
 ALL_CLUSTERS = Clusters(
@@ -77,9 +85,28 @@ def schedules(
     more = (cm <= down) & (cn <= across) & (work_tiles[:, count:] <= resident[count:])
     if not by_requests:
         more &= (cm == 1) | (cn == 1) | (cm * cn > 4)
+    stream_k = _stream_k(work_tiles[:, :1], resident[:1], -(-problem.k // bk))
+    stream_k &= (tiles[4] != 0)[:, None] & _may_stream_k(problem)
+    more = np.hstack((more, stream_k))
     row, column = np.nonzero(np.hstack((valid.reshape(tiles.shape[1], -1), more)))
     splits = np.hstack((split.reshape(tiles.shape[1], -1), np.ones(more.shape, np.int64)))
     return row, column, splits[row, column]
+
+
+def _may_stream_k(problem: Problem) -> bool:
+    """Whether stream-K is a candidate, with pingpong: of plain products, which were measured."""
+    more = problem.epilogue, problem.weights, problem.scaling, problem.groups
+    plain = all(x is None for x in more) and not problem.sparse and not problem.with_c
+    return plain and problem.input.bits == 16 and problem.batch == 1
+
+
+def _stream_k(work_tiles: Column, resident: Column, k_blocks: Column) -> Column:
+    """Where groups of each size are candidates: the tail wave becomes shorter."""
+    groups = np.array(STREAM_K)
+    tail = tiles_of_group(work_tiles, resident, groups)
+    some = (work_tiles > resident) & (work_tiles < STREAM_K_WAVES * resident)
+    shorter: Column = (tail > 0) & (tail < groups) & (tail <= STREAM_K_TILES)
+    return shorter & some & (groups <= resident) & (k_blocks >= STREAM_K_BLOCKS)
 
 
 def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:

@@ -26,6 +26,7 @@ from .schedule_grid import (
     CLUSTERS,
     LARGE_TILE,
     RESIDENT_CLUSTERS,
+    STREAM_K,
     schedules,
 )
 from .tma_checks import fits
@@ -40,6 +41,9 @@ TILES = {
     (256, 2, False): (128,),
     (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
 }
+# Of stacks of matrices besides, of which a tile has a whole side: with few k-blocks the epilogue of
+# one warpgroup overlaps the mainloop of the other.
+STACK_TILES = {(64, 2, True): (64, 32, 16)}
 # Of two matrices B besides, swapped: a warpgroup has 64 rows of each.
 PAIR_TILES = {(128, 1, False): (128, 96, 64, 48, 32, 16)}
 # Of prepared weights: those of 64 rows with several warpgroups are sliced along K.
@@ -55,17 +59,20 @@ WEIGHT_TILES = {
 MIN_TILE_N, PAIR_TILE_N = 16, 128
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
 MIN_STAGES, MAX_STAGES = 3, 12
+MOST_ROWS, MOST_K_BYTES = 256, 512  # along M and N, and along K, of stacks of small matrices
 GROUP, GROUP_OF_8_BITS = 8, 16  # rows of tiles per rasterization group
 
-# Schedules of the catalog: every cluster with each kind of split: none, split-K, of the tail wave.
-_KINDS_OF_SPLIT = ((1, False), (2, False), (2, True))
+# Schedules of the catalog: every cluster with each kind of split: none, split-K, of the tail wave;
+# and stream-K.
+_KINDS_OF_SPLIT = ((1, False, 0), (2, False, 0), (2, True, 0))
 _SCHEDULES = [(cluster, *kind) for cluster in CLUSTERS for kind in _KINDS_OF_SPLIT]
-_SCHEDULES += [(cluster, 1, False) for cluster in RESIDENT_CLUSTERS]
+_SCHEDULES += [(cluster, 1, False, 0) for cluster in RESIDENT_CLUSTERS]
+_SCHEDULES += [(CLUSTERS[0], 1, False, clusters) for clusters in STREAM_K]
 # The schedule of each column of the grid.
 _SCHEDULE_OF_COLUMN = np.array(
     [
-        _SCHEDULES.index(((m, n), 2 if is_split else 1, tail))
-        for m, n, is_split, tail in ALL_CLUSTERS.columns()
+        _SCHEDULES.index(((m, n), 2 if is_split else 1, tail, stream_k))
+        for m, n, is_split, tail, stream_k in ALL_CLUSTERS.columns()
     ]
 )
 
@@ -131,7 +138,8 @@ def _warpgroups(problem: Problem) -> list[_Warpgroups]:
     """The tables' warpgroups, each as it is and swapped; with prepared weights swapped."""
     if problem.weights is not None:
         return [(*warpgroups, True) for warpgroups in WEIGHT_TILES]
-    found = [(*warpgroups, swap) for warpgroups, swap in product(TILES, (False, True))]
+    tables = TILES | STACK_TILES
+    found = [(*warpgroups, swap) for warpgroups, swap in product(tables, (False, True))]
     if problem.pair:
         found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
     return found
@@ -142,21 +150,21 @@ def _table(problem: Problem, warpgroups: _Warpgroups) -> tuple[int, ...]:
     key = warpgroups[:3]
     if problem.weights is not None:
         return WEIGHT_TILES[key]
-    return TILES[key] if key in TILES else PAIR_TILES[key]
+    return (TILES | STACK_TILES | PAIR_TILES)[key]
 
 
 def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     """Each tile with each schedule."""
     bm, bn, bk, consumers, pingpong, swap = np.repeat(np.array(tiles), len(_SCHEDULES), axis=0).T
     rows = len(bm)
-    (cm, cn), split, tail = (
+    (cm, cn), split, tail, stream_k = (
         np.tile(np.array(column).T, len(tiles)) for column in zip(*_SCHEDULES, strict=True)
     )
     group = np.full(rows, rasterization_group(problem))
-    stages, never = np.zeros(rows, np.int64), np.zeros(rows, bool)
+    stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
     return TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        never, np.zeros(rows, np.int64),
+        dynamic, stream_k,
     )  # fmt: skip
 
 
@@ -178,6 +186,8 @@ def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]
     found: list[int] = []
     for warpgroups, by_width in catalog.indices.items():
         bm, *_, swap = warpgroups
+        if warpgroups[:3] in STACK_TILES and not _is_small_stack(problem):
+            continue
         always = PAIR_TILE_N if problem.pair and not swap else MIN_TILE_N
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
         if bm < 2 * rows or bm <= 64 or warpgroups[:3] in PAIR_TILES:
@@ -185,6 +195,13 @@ def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]
                 if bn < 2 * columns or bn <= always:
                     found += by_width[bn]
     return found
+
+
+def _is_small_stack(problem: Problem) -> bool:
+    """Whether the problem is a stack of products of few tiles and k-blocks, with a short side."""
+    k_bytes, (short, long) = problem.k * problem.input.bits // 8, sorted((problem.m, problem.n))
+    few = short <= WGMMA_ROWS and long <= MOST_ROWS and k_bytes <= MOST_K_BYTES
+    return problem.batch > 1 and few
 
 
 def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> Iterable[int]:

@@ -27,6 +27,7 @@ from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
+from .stream_k_cost import exchange_seconds, range_blocks, with_margin
 
 SHARED_BYTES = 128  # of shared memory per cycle
 SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
@@ -223,6 +224,7 @@ def _terms(
     epilogues, last = _epilogues(costs, work, c), _last_function(costs, work)
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
     launches = _launches(configs, costs, work, c)
+    launches += exchange_seconds(problem, configs, costs.partial_bytes, costs.resident)
     relayout = relayout_seconds(problem, relayout_problem(problem))
     busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
     both = np.sqrt(np.sqrt(_power4(busy) + _power4(memory)))
@@ -230,7 +232,7 @@ def _terms(
     wgmma, shared, loads, requests, waits, latency = (
         cycles * work.k_blocks * CYCLE for cycles in k_block
     )
-    total: Column = both + relayout + last + launches - saved
+    total = with_margin(configs, both + relayout + last + launches - saved)
     return {
         "wgmma": wgmma * power,
         "shared memory": shared,
@@ -251,13 +253,17 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
     split, resident, grid = configs.split, costs.resident, configs.tile_grid(problem)
     tiles = tile_count(problem, *grid)
     k_blocks = np.maximum(1, -(-problem.k // configs.tile[2]))
-    whole_waves = tiles // resident * configs.tail
+    whole_waves = tiles // resident * configs.mixes_partials
     parts = (tiles - whole_waves * resident) * split
     waves = -(-parts // resident)
+    tail = waves * -(-k_blocks // split)
+    if configs.stream_k.any():
+        shared = range_blocks(configs, tiles, resident, k_blocks)
+        tail = np.where(configs.stream_k > 0, shared, tail)
     return _Work(
         epilogues=_floats(whole_waves + waves),
         functions=_floats(whole_waves + waves * (split == 1)),
-        k_blocks=_floats(whole_waves * k_blocks + waves * -(-k_blocks // split)),
+        k_blocks=_floats(whole_waves * k_blocks + tail),
         work_tiles=_floats(tiles * split),
         partial_tiles=_floats(parts * configs.ctas * (split > 1)),
         grid=grid,
