@@ -21,11 +21,15 @@ PARTIAL_BYTE = 2.1e-11  # seconds for each byte of a partial accumulator that an
 MARGIN = 1.01
 
 
-def range_blocks(configs: TmaColumns, tiles: Column, resident: Column, k_blocks: Column) -> Column:
-    """The k-blocks of a range: of the tail wave's, those of a cluster."""
+def tail_blocks(
+    configs: TmaColumns, tiles: Column, resident: Column, k_blocks: Column, others: Column
+) -> Column:
+    """The k-blocks of a cluster in the tail wave: of stream-K its range's, else ``others``."""
+    if not configs.stream_k.any():
+        return others
     clusters = np.maximum(configs.stream_k, 1)
-    blocks: Column = -(-tiles_of_group(tiles, resident, clusters) * k_blocks // clusters)
-    return blocks
+    blocks = -(-tiles_of_group(tiles, resident, clusters) * k_blocks // clusters)
+    return np.where(configs.stream_k > 0, blocks, others)
 
 
 def with_margin(configs: TmaColumns, seconds: Column) -> Column:
@@ -33,17 +37,17 @@ def with_margin(configs: TmaColumns, seconds: Column) -> Column:
     return np.where(configs.stream_k > 0, seconds * MARGIN, seconds)
 
 
-def exchange_seconds(
-    problem: Problem, configs: TmaColumns, partial_bytes: Column, resident: Column
-) -> Any:
-    """Seconds of the exchange: an owner adds the partial accumulators of other ranges."""
+def exchange_seconds(problem: Problem, configs: TmaColumns, costs: Any) -> Any:
+    """Seconds of the exchange: an owner adds the partial accumulators of other ranges. ``costs``:
+    the ``TileCosts`` of the candidates.
+    """
     if not configs.stream_k.any():
         return 0.0
     tiles = tile_count(problem, *configs.tile_grid(problem))
-    clusters = np.maximum(configs.stream_k, 1)
+    clusters, resident = np.maximum(configs.stream_k, 1), costs.resident
     each = tiles_of_group(tiles, resident, clusters)
     others = np.maximum(-(-clusters // np.maximum(each, 1)) - 1, 1)
     is_first = (each == 1) & (problem.k <= FIRST_K_BLOCKS * configs.tile[2])
     late = np.where(is_first & (tiles > resident), 0.0, LATE_EXCHANGE)
-    seconds = EXCHANGE + late + others * partial_bytes * PARTIAL_BYTE
+    seconds = EXCHANGE + late + others * costs.partial_bytes * PARTIAL_BYTE
     return np.where((configs.stream_k > 0) & (each > 0), seconds, 0.0)

@@ -27,7 +27,7 @@ from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
-from .stream_k_cost import exchange_seconds, range_blocks, with_margin
+from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
 
 SHARED_BYTES = 128  # of shared memory per cycle
 SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
@@ -223,8 +223,7 @@ def _terms(
     limit = _power_limit(problem, device, costs, mainloop * power, c)
     epilogues, last = _epilogues(costs, work, c), _last_function(costs, work)
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
-    launches = _launches(configs, costs, work, c)
-    launches += exchange_seconds(problem, configs, costs.partial_bytes, costs.resident)
+    launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
     relayout = relayout_seconds(problem, relayout_problem(problem))
     busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
     both = np.sqrt(np.sqrt(_power4(busy) + _power4(memory)))
@@ -256,10 +255,7 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
     whole_waves = tiles // resident * configs.mixes_partials
     parts = (tiles - whole_waves * resident) * split
     waves = -(-parts // resident)
-    tail = waves * -(-k_blocks // split)
-    if configs.stream_k.any():
-        shared = range_blocks(configs, tiles, resident, k_blocks)
-        tail = np.where(configs.stream_k > 0, shared, tail)
+    tail = tail_blocks(configs, tiles, resident, k_blocks, waves * -(-k_blocks // split))
     return _Work(
         epilogues=_floats(whole_waves + waves),
         functions=_floats(whole_waves + waves * (split == 1)),
