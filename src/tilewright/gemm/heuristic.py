@@ -16,6 +16,7 @@ from .cp_async import multistage_config as multistage
 from .cp_async import multistage_cost, simt_cost
 from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
+from .cp_async.stack_configs import is_stack_of_tiny, stack_configs
 from .problem import PACKED_TYPES, Problem, validate
 from .problem_traits import Traits, problem_with, traits
 from .tma import tma_checks, tma_search_space
@@ -85,7 +86,7 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     if not _only_by_tma(problem) and (
         by_tma is None or (problem.input.bits == 16 and not problem.sparse)
     ):  # of others wgmma is at least twice as fast
-        others, costs = _table(traits(problem), device, _is_stack_of_tiny(problem))
+        others, costs = _table(traits(problem), device, is_stack_of_tiny(problem))
         if others:
             model: Any = simt_cost if problem.a == simt.TYPE else multistage_cost
             seconds.append(model.estimates(problem, costs, device))
@@ -106,8 +107,7 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     problem, found = problem_with(key), list[AnyConfig]()
     configs = table(problem, device)
     if tiny:
-        most = device.limits.blocks_per_sm
-        configs = [*configs, *(x for x in multistage.STACK_TABLE if x.ctas <= most)]
+        configs = [*configs, *stack_configs(device)]
     if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
         configs = [*configs, *multistage.split_candidates(problem.a, device.target, problem.sparse)]
     for config in configs:
@@ -120,13 +120,6 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
         simt_cost.simt_costs if problem.a == simt.TYPE else multistage_cost.multistage_costs
     )
     return found, costs(problem, found, device) if found else None
-
-
-def _is_stack_of_tiny(problem: Problem) -> bool:
-    """Whether the problem is a stack of products that a tile for tiny matrices has whole."""
-    side = max(x for config in multistage.STACK_TABLE for x in config.tile[:2])
-    by_table = problem.input.bits == 16 and not problem.sparse
-    return by_table and problem.batch > 1 and max(problem.m, problem.n) <= side
 
 
 def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:

@@ -211,13 +211,6 @@ TABLE: tuple[Config, ...] = (
     Config((64, 16, 64), (2, 1), 6, ctas=2),
 )
 
-# For stacks of 16-bit matrices of which a tile has all of D: a CTA of a warp or two for each, many
-# resident CTAs.
-STACK_TABLE: tuple[Config, ...] = (
-    Config((32, 32, 32), (1, 2), 1, ctas=16),
-    Config((16, 16, 32), (1, 1), 1, ctas=32),
-)
-
 # For f64, with an instruction of sm_90. The second fits 99 KB, too.
 _f64 = partial(Config, mma=(16, 8, 4))
 F64_TABLE: tuple[Config, ...] = (
