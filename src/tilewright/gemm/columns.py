@@ -41,6 +41,18 @@ def power_of_two_divisor(x: Any, limit: Any) -> Any:
     return (x | limit) & -(x | limit)
 
 
+def power4(x: Any) -> Any:
+    """The fourth power, elementwise for columns."""
+    square = x * x
+    return square * square
+
+
+def power6(x: Any) -> Any:
+    """The sixth power, elementwise for columns."""
+    square = x * x
+    return square * square * square
+
+
 def tile_count(problem: Problem, down: Column, across: Column) -> Column:
     """Tiles of the whole batch, exact: a column of Python's integers where D has more than 2⁴⁸
     elements.

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....dtypes import dtype
 from ....target import DeviceSpec
-from ...columns import Column, select, tile_count
+from ...columns import Column, power4, power6, select, tile_count
 from ...epilogue_costs import epilogue_cost, tma_function_seconds
 from ...problem import Problem, result_types
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
@@ -226,7 +226,7 @@ def _terms(
     launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
     relayout = relayout_seconds(problem, relayout_problem(problem))
     busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
-    both = np.sqrt(np.sqrt(_power4(busy) + _power4(memory)))
+    both = np.sqrt(np.sqrt(power4(busy) + power4(memory)))
     saved = _saved_by_order(problem, configs, costs, work, c)
     wgmma, shared, loads, requests, waits, latency = (
         cycles * work.k_blocks * CYCLE for cycles in k_block
@@ -310,8 +310,8 @@ def _requests(
 def _k_block_cycles(k_block: tuple[Any, ...], costs: TileCosts) -> Column:
     """Cycles of a k-block: about the largest of its terms, and the waits."""
     wgmma, shared, loads, requests, waits, latency = k_block
-    others = _power6(loads) + _power6(requests) + _power6(latency)
-    largest = np.cbrt(np.sqrt(_power6(np.maximum(wgmma, shared)) + others))
+    others = power6(loads) + power6(requests) + power6(latency)
+    largest = np.cbrt(np.sqrt(power6(np.maximum(wgmma, shared)) + others))
     cycles: Column = costs.overhead + largest + waits
     return cycles
 
@@ -390,13 +390,3 @@ def _launches(configs: TmaColumns, costs: TileCosts, work: _Work, c: Coefficient
     moved = work.partial_tiles * costs.partial_bytes
     reduction = reduction + moved * c.reduction_byte * (1 + costs.reduction_bytes)
     return c.launch + costs.first_stage + np.where(work.partial_tiles > 0, reduction, 0.0)
-
-
-def _power4(x: Column) -> Any:
-    square = x * x
-    return square * square
-
-
-def _power6(x: Column) -> Any:
-    square = x * x
-    return square * square * square
