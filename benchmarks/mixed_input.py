@@ -2,6 +2,7 @@
 
     python benchmarks/mixed_input.py
     python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s8:128 --type f16
+    python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s4:128 --type e4m3
     python benchmarks/mixed_input.py --m 16,256 --weights u4:128 --sparse
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
 
@@ -36,9 +37,12 @@ from tilewright.quantization.weight_format import (
     units_along,
 )
 
+PLAIN = ("f16", "bf16")  # A's types that also multiply unpacked weights here
 Work = Callable[[int], object]
 ORDERED = np.array([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110], np.uint8)  # metadata
-TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+TYPES = {
+    "f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "s8": torch.int8,
+}  # fmt: skip
 
 
 def random_weights(form: WeightFormat, n: int, k: int) -> PreparedWeights:
@@ -70,16 +74,18 @@ class MixedCase:
         room = 3 * torch.cuda.get_device_properties(0).L2_cache_size
         weights = random_weights(form, n, k)
         size = weights.units.numel() + 2 * m * (n + k)
-        type_ = TYPES[form.operand]
+        type_, of_d, wide = TYPES[form.operand], "bf16", 8.0  # 8 bits: numbers of some size
+        if plain := form.operand in PLAIN:
+            of_d, wide = form.operand, 1.0
         self.x, self.d, self.weights = [], [], []
         for _ in range(room // size + 1):
-            self.x.append(torch.randn((m, k), device="cuda").to(type_))
-            self.d.append(torch.empty((m, n), device="cuda", dtype=type_))
+            self.x.append((wide * torch.randn((m, k), device="cuda")).to(type_))
+            self.d.append(torch.empty((m, n), device="cuda", dtype=TYPES[of_d]))
             units = weights.units.clone()
             self.weights.append(PreparedWeights(units, form, (k, n)))
         self.plain = [
             torch.randn((n, k), device="cuda").to(type_).t()
-            for _ in range(min(len(self.x), room // (2 * n * k) + 1))
+            for _ in range(min(len(self.x), room // (2 * n * k) + 1) if plain else 0)
         ]
         half = weights.units.numel() // 2
         self.copies = [(w.units.view(-1)[:half], w.units.view(-1)[-half:]) for w in self.weights]
@@ -148,7 +154,8 @@ def report(form: WeightFormat, m: int, n: int, k: int, configs: list[str], *, pe
     works: dict[str, Work] = {config: case.work(config) for config in configs}
     works |= {} if configs else {"packed": case.work(None)}
     if peers:
-        works |= {"unpacked": case.unpacked, "torch": case.by_torch, "copy": case.copy}
+        works |= {"unpacked": case.unpacked, "torch": case.by_torch} if case.plain else {}
+        works |= {"copy": case.copy}
         if form.sparse:
             dense = MixedCase(replace(form, sparse=False, group=2 * form.group), m, n, k)
             works["dense packed"] = dense.work(None)
@@ -166,7 +173,7 @@ def main() -> None:
     parser.add_argument("--nk", default="8192x8192", help="N and K of the weights")
     parser.add_argument("--weights", default="u4:128", help="type:group, separated by commas")
     parser.add_argument("--zeros", default="none", help="none, integer, f16")
-    parser.add_argument("--type", default="bf16", help="of A: f16 or bf16")
+    parser.add_argument("--type", default="bf16", help="of A: f16, bf16, e4m3, s8")
     parser.add_argument("--static", action="store_true", help="weights wait for no kernel")
     parser.add_argument("--sparse", action="store_true", help="weights are 2:4 sparse")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")

@@ -202,7 +202,7 @@ def _requested(
     plain = make_request(va, vb, None, None, None, False, options.precision, options.fast_accum)
     plain = plain._replace(b2=None if vb2 is None else signature_of(vb2), groups=groups)
     accumulator = accumulator_type_of(plain.mma_dtypes[0], plain.weights is not None)
-    probe = plain._replace(dtype=default_result(va.dtype))
+    probe = plain._replace(dtype=default_result(va.dtype, plain.weights is not None))
     check_request(probe)
     operands = _classified(call, probe, where, batch)
     accumulators = 1 if vb2 is None else 2

@@ -14,7 +14,7 @@ import numpy as np
 from ... import dtypes
 from ...errors import DtypeError, ProblemError
 from ...gemm.grouping import Grouping
-from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
+from ...gemm.problem import SUPPORTED_TYPES, Problem, result_types, scalar_type_of
 from ...quantization.weight_format import PreparedWeights, WeightFormat
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlaps_itself
@@ -221,7 +221,7 @@ def make_request(
     if dtype is not None:
         result = format_name(dtype)
     else:
-        result = out.dtype if out is not None else default_result(a.dtype)
+        result = out.dtype if out is not None else default_result(a.dtype, _weights(b) is not None)
     return Request(
         signature_of(a),
         signature_of(b),
@@ -240,9 +240,11 @@ def _weights(b: ArrayView) -> WeightRequest | None:
     return WeightRequest(owner.format, owner.shape) if isinstance(owner, PreparedWeights) else None
 
 
-def default_result(dtype: str) -> str:
-    """D's default type: the inputs' type, bf16 for 8-bit floats, s32 for integers."""
-    return SUPPORTED_TYPES[dtype][1][0] if dtype in SUPPORTED_TYPES else dtype
+def default_result(dtype: str, has_weights: bool = False) -> str:
+    """D's default type: the inputs' type, bf16 for 8-bit floats, s32 for integers, and bf16 for s8
+    times prepared weights.
+    """
+    return result_types(dtype, has_weights)[0] if dtype in SUPPORTED_TYPES else dtype
 
 
 def check_request(request: Request) -> None:
@@ -328,7 +330,7 @@ def _check_types(request: Request) -> None:
                 f"{name} must be one of {allowed}, got {dtype}",
                 hint=_conversion_hint(name, dtype, SUPPORTED_TYPES.get(a) if name == "b" else None),
             )
-    partners, results = SUPPORTED_TYPES[a]
+    partners, results = SUPPORTED_TYPES[a][0], result_types(a, request.weights is not None)
     if b not in partners:
         allowed = " or ".join(shown.get(x, x) for x in partners)
         hint = f"convert b to {partners[0]}, or a"
