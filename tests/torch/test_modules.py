@@ -175,6 +175,18 @@ def test_a_sparse_linear_in_another_type(tt: Any, layer: Any) -> None:
     assert of_tf32.type == "tf32"
 
 
+def test_sparse_packed_weights(tt: Any, layer: Any) -> None:
+    """On the CPU and without a gradient a call; no layer."""
+    packed = tilewright.quantize_weight(layer.weight.detach(), "u4", 64)
+    w, x = tilewright.compress_24(packed, "magnitude"), torch.randn(M, K).half()
+    want = x.double() @ w.dequantize().double().T
+    assert error(tilewright.linear(x, w, device="vm"), want) < 0.01
+    with pytest.raises(ProblemError, match="weights must be Packed, got SparsePacked"):
+        tt.QuantizedLinear(w)
+    with pytest.raises(ProblemError, match="must be a tensor, Packed or Sparse24"):
+        tilewright.linear(x.requires_grad_(), w, device="vm")
+
+
 def test_packed_and_sparse_weights_of_a_call(tt: Any, layer: Any) -> None:
     """``linear`` and ``matmul`` with such values record the gradient of x."""
     packed = tilewright.quantize_weight(layer.weight.detach(), "s8", 128)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import ProblemError
 from ...quantization import Packed, quantize_weight
 from ..quantized_operators import packed_linear
 from .frozen_linear import FrozenLinear
@@ -21,13 +22,16 @@ class QuantizedLinear(FrozenLinear):
 
     >>> QuantizedLinear.from_linear(layer, "u4", 128)
 
-    Raises ProblemError for stacks of matrices, DtypeError for types without a kernel.
+    Raises ProblemError for stacks of matrices and for sparse packed weights, DtypeError for types
+    without a kernel.
     """
 
     def __init__(
         self, weights: Packed, bias: Any = None, *, activation: str | None = None,
         run_on: str | None = None,
     ) -> None:  # fmt: skip
+        if type(weights) is not Packed:
+            raise ProblemError(f"weights must be Packed, got {weights}")
         super().__init__(weights.shape, bias, activation, run_on)
         self.type, self.group = weights.type, weights.group
         self.zero = weights.zeros if isinstance(weights.zeros, int) else None
