@@ -26,7 +26,8 @@ DIMENSIONS = ("m", "k")
 class Grouping:
     """The groups of a problem. ``index``: the type of the array, s32 or s64; ``form``: ``ends``,
     ``offsets`` or ``counts``; ``along``: the dimension that is divided, m or k; ``gather``,
-    ``scatter``: the types of the indices of rows, or empty. Raises ProblemError.
+    ``scatter``: the types of the indices of rows, or empty; ``listed``: an array says where
+    the matrices B are. Raises ProblemError.
     """
 
     index: str
@@ -34,6 +35,7 @@ class Grouping:
     along: str = "m"
     gather: str = ""
     scatter: str = ""
+    listed: bool = False
 
     def __post_init__(self) -> None:
         for name, given, allowed in (
@@ -55,6 +57,7 @@ class Grouping:
     def __str__(self) -> str:
         along = {"m": "rows", "k": "K"}[self.along]
         indices = f"{', gathered' if self.gather else ''}{', scattered' if self.scatter else ''}"
+        indices += ", of a list of matrices" if self.listed else ""
         return f"{along} by {self.form} of {self.index}{indices}"
 
 

@@ -20,7 +20,8 @@ PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
 SCALE_ADDRESSES = ("scale_a", "scale_b", "scale_b2")  # of block scales
 METADATA_ADDRESSES = ("metadata", "metadata2")  # of a sparse matrix, and of a pair's second one
 GROUP_ADDRESS = "groups"  # of the sizes of groups
-INDEX_ADDRESSES = ("gather", "scatter")  # of the rows of A that are read, of D that are written
+# Of the rows of A that are read, of D that are written, and of where the matrices B of a list are.
+INDEX_ADDRESSES = ("gather", "scatter", "places")
 # A, B, C, D, the workspace, the second B, block scales, metadata, sizes of groups, indices of rows
 # and the arrays of an epilogue, as slots number them.
 MATRICES = (

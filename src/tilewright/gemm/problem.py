@@ -212,11 +212,13 @@ class Problem:
     def _check_groups(self) -> None:
         if self.groups is None:
             return
+        groups, scaling = self.groups, self.scaling
+        special = self.pair or self.weights or self.sparse or scaling
         excluded = {
             "C": self.with_c, "a sparse A": self.sparse == "a",
-            "block scales of several rows": self.scaling is not None
-            and self.scaling.rows > 1 and not self.has_k_groups,
-            "block scales and gather": self.scaling is not None and self.groups.gather,
+            "block scales of several rows": scaling and scaling.rows > 1 and groups.along == "m",
+            "block scales and gather": scaling and groups.gather,
+            "a list of packed, sparse or scaled matrices, or of pairs": groups.listed and special,
         }  # fmt: skip
         for what, given in excluded.items():
             if given:
@@ -224,10 +226,8 @@ class Problem:
         if self.a in ("f32", "f64", *PACKED_TYPES):
             hint = "precision='tf32'" if self.a == "f32" else ""
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
-        wide = self.a == "tf32" or self.pair or self.sparse or self.weights
-        if self.has_k_groups and wide:
-            what = "groups along K must be of dense matrices of 8 or 16 bits, no pair"
-            raise ProblemError(f"{what}, got {self}")
+        if self.has_k_groups and (self.a == "tf32" or self.pair or self.sparse or self.weights):
+            raise ProblemError(f"groups along K must be of dense 8 or 16 bits, no pair, got {self}")
         self._check_group_reductions(self.groups)
 
     def _check_group_reductions(self, groups: Grouping) -> None:

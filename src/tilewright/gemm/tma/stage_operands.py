@@ -61,7 +61,10 @@ class StageCopy(ABC):
 class TmaCopy(StageCopy):
     """Tensor copies of A or B. ``limit``: the rows of the matrix; ``along_n``: its rows are the
     tile's columns; ``share``: which part of the tile this CTA loads, ``multicast``: for whom.
+    ``places``: where the matrices of a list are.
     """
+
+    places: Pointer | None = None
 
     def __init__(
         self, k: Builder, stage: StageOperand, maps: OperandMaps, limit: Any, *, along_n: bool,
@@ -73,6 +76,8 @@ class TmaCopy(StageCopy):
 
     def begin(self, tile: WorkTileInfo) -> Any:
         self.row, self.batch = self._row(tile), tile.batch if self.operand.batched else None
+        if self.places is not None:
+            self.batch = (self.places + tile.batch).load(1)[0]
         self.map, size = self.operand.map_and_bytes(self.k, self.maps, self.row, self.limit)
         self.window = tile.window
         return size

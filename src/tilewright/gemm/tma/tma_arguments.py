@@ -33,6 +33,7 @@ from .tma_graph_epilogue import output_tiles
 from .tma_operand import GlobalMatrix, TmaOperand, UnitsOperand, operands
 
 MATRIX_NAMES = ("a", "b", "b2", "c", "d")
+LISTED = 2**31 - 1  # extent of the batch dimension of a list of matrices
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
 
 
@@ -145,6 +146,7 @@ class GroupedParameters(TmaParameters):
     groups: Reg = parameter("u64", address=GROUP_ADDRESS)
     gather: Reg = parameter("u64", address=INDEX_ADDRESSES[0])
     scatter: Reg = parameter("u64", address=INDEX_ADDRESSES[1])
+    places: Reg = parameter("u64", address=INDEX_ADDRESSES[2])
     a: Reg = parameter("u64", address="a")
     pitch_a: Reg = parameter("u32")
     rows_a: Reg = parameter("u32")
@@ -227,7 +229,7 @@ def _full_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
 
 def _index_values(problem: Problem, strides: Mapping[str, MatrixStrides]) -> dict[str, object]:
     """A's row pitch, and the numbers of rows that indices are less than."""
-    gather, scatter = (strides.get(name) for name in INDEX_ADDRESSES)
+    gather, scatter, _ = (strides.get(name) for name in INDEX_ADDRESSES)
     values: dict[str, object] = {}
     if gather is not None:
         pitch = strides["a"].leading * problem.input.bits // 128
@@ -335,7 +337,8 @@ def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> Globa
     }[name]
     joined = "ad" if problem.has_row_groups else "ab" if problem.has_k_groups else ""
     is_stack = problem.batched and name not in joined
-    batches = (problem.batch, strides.batch) if is_stack else (0, 0)
+    listed = problem.groups is not None and problem.groups.listed and name == "b"
+    batches = (LISTED if listed else problem.batch, strides.batch) if is_stack else (0, 0)
     return GlobalMatrix(PLACEHOLDER, count, length, strides.leading, *batches)
 
 

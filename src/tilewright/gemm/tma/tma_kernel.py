@@ -41,7 +41,7 @@ from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .grouped.gather_warp import GatherPipeline, GatherWarp
-from .grouped.schedulers import grouped_tile_scheduler, row_scatter
+from .grouped.schedulers import grouped_tile_scheduler, place_matrices, row_scatter
 from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import WgmmaMainloop
@@ -301,6 +301,7 @@ class TmaKernel:
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,
         )  # fmt: skip
+        place_matrices(k, self.problem, p, self._swapped(left, right)[1])
         copies: list[StageCopy] = [left, right]
         if self.problem.gathers:  # A by the gather warp
             copies = [self._swapped(left, right)[1]]

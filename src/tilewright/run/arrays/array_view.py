@@ -253,7 +253,20 @@ def _prepared_weights(_: ModuleType) -> ArrayKind:
     return ArrayKind("prepared weights", view_units, empty, stream)
 
 
+def _matrix_list(_: ModuleType) -> ArrayKind:
+    """Of ``MatrixList``: a stack, whose matrices lie anywhere."""
+
+    def empty(matrices: Any, shape: Shape, dtype: str) -> Any:
+        return empty_like_kind(matrices.matrices[0], shape, dtype)
+
+    def stream(matrices: Any) -> int:
+        return stream_of(matrices.matrices[0])
+
+    return ArrayKind("list of matrices", lambda matrices: matrices.view(), empty, stream)
+
+
 _LIBRARIES = (
+    ("tilewright.run.call.grouped.matrix_list", "MatrixList", _matrix_list),
     ("tilewright.quantization.weight_format", "PreparedWeights", _prepared_weights),
     ("tilewright.sparsity.sparse24", "Sparse24", _sparse),
     ("torch", "Tensor", torch_arrays.kind),

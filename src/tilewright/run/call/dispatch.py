@@ -35,7 +35,7 @@ from .request import TF32X3_TERMS, OperandSignature, Request, check_request
 if TYPE_CHECKING:
     from ...builder import Traced
 
-GATHER, SCATTER = INDEX_ADDRESSES
+GATHER, SCATTER, _ = INDEX_ADDRESSES
 SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vector of these bytes
 
 

@@ -128,8 +128,8 @@ def launch_with_epilogue(
     _check_outs(views, requested)
     if groups is not None:
         written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
-        copies_d = not prepared.staged and prepared.layouts["d"].copied
-        groups.check(requested.device, written, copies_d=copies_d)
+        copied = {name for name, x in prepared.layouts.items() if x.copied and not prepared.staged}
+        groups.check(requested.device, written, copied)
         given = {name: x.view for name, x in requested.operands.arrays.items()}
         groups.check_operands(given, d)
     if scale_views is not None and out is not None:

@@ -14,7 +14,7 @@ from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from .alpha_beta import ScaleFactor
-from .matrix_layout import MAX_ALIGN, OperandLayout, OperandViews, padded_leading_dim
+from .matrix_layout import MAX_ALIGN, NO_GROUPS, OperandLayout, OperandViews, padded_leading_dim
 from .prepared_call import Addresses, PreparedCall
 
 if TYPE_CHECKING:
@@ -56,10 +56,9 @@ def launch_in_place(
         relayout.prepare(prepared.device, (spec,))((d, views.d.address), stream)
 
 
-def group_addresses(views: OperandViews) -> tuple[int, int, int]:
-    """The addresses of the sizes of groups, and of the indices of rows."""
-    sizes, gather, scatter = (x.address if x else 0 for x in views.groups or (None,) * 3)
-    return sizes, gather, scatter
+def group_addresses(views: OperandViews) -> tuple[int, ...]:
+    """The addresses of the sizes of groups, of the indices of rows, and of places."""
+    return tuple(x.address if x else 0 for x in views.groups or NO_GROUPS)
 
 
 def _relayout_inputs(

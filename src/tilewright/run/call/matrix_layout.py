@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import dtypes
+from ...gemm.kernel_launch import INDEX_ADDRESSES
 from ..arrays.array_kind import dense_shape
 from ..arrays.array_view import ArrayView
 
 MAX_ALIGN = 16  # bytes of the widest copy
 L2_LINE = 128
+NO_GROUPS = (None,) * (1 + len(INDEX_ADDRESSES))
 
 
 class OperandViews(NamedTuple):
     """The arrays of a call. ``c`` is None if the call does not read C; ``b2`` is the second matrix
     of a pair, ``scales`` are the block scales of A and B, ``groups`` has the sizes of groups, and
-    the indices of rows that are gathered and scattered.
+    the indices of rows that are gathered and scattered, and the places of matrices of a list.
     """
 
     a: ArrayView
@@ -28,7 +30,7 @@ class OperandViews(NamedTuple):
     d: ArrayView
     b2: ArrayView | None = None
     scales: tuple[ArrayView, ArrayView, ArrayView | None] | None = None
-    groups: tuple[ArrayView, ArrayView | None, ArrayView | None] | None = None
+    groups: tuple[ArrayView | None, ...] | None = None
 
     @property
     def metadata(self) -> tuple[ArrayView | None, ArrayView | None]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...compile_cache import store
 from ...errors import ProblemError
-from ...gemm.kernel_launch import MATRICES, SCALE_ADDRESSES
+from ...gemm.kernel_launch import INDEX_ADDRESSES, MATRICES, SCALE_ADDRESSES
 from ...lazy_imports import deferred
 from ...source_key import source_key
 from ..devices.device_protocol import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
@@ -49,7 +49,7 @@ class Addresses(NamedTuple):
     operands: tuple[int, ...] = ()
     scales: tuple[int, int, int] = (0, 0, 0)
     metadata: tuple[int, int] = (0, 0)
-    groups: tuple[int, int, int] = (0, 0, 0)
+    groups: tuple[int, ...] = (0,) * (1 + len(INDEX_ADDRESSES))
 
 
 AddressSlots = tuple[tuple[int, str], ...]

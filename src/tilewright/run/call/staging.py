@@ -16,7 +16,7 @@ from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..devices.device_protocol import device_allocations
 from .alpha_beta import ScaleFactor
-from .matrix_layout import OperandLayout, OperandViews
+from .matrix_layout import NO_GROUPS, OperandLayout, OperandViews
 from .prepared_call import Addresses, PreparedCall
 
 if TYPE_CHECKING:
@@ -71,13 +71,12 @@ class StagedCall:
         metadata, metadata2 = (
             0 if view is None else self._upload_compact(view) for view in views.metadata
         )
-        sizes, gather, scatter = (
-            0 if view is None else self._upload_compact(view)
-            for view in views.groups or (None,) * 3
+        groups = tuple(
+            0 if view is None else self._upload_compact(view) for view in views.groups or NO_GROUPS
         )
         return Addresses(
             a, b, c, d, workspace, b2, scales=(scale_a, scale_b, scale_b2),
-            metadata=(metadata, metadata2), groups=(sizes, gather, scatter),
+            metadata=(metadata, metadata2), groups=groups,
         )  # fmt: skip
 
     def _upload_d(self) -> int:

@@ -166,6 +166,33 @@ def test_repeated_calls_with_packed_weights_take_the_fast_path() -> None:
         assert (first.numpy() == second.numpy()).all() and abs(second.numpy()[4, 63] - 128) < 1
 
 
+@pytest.mark.parametrize("case", _most_are_slow((CASES[0], CASES[5], CASES[1]), (0,)), ids=str)
+def test_matrices_of_a_list_lie_anywhere(case: GroupedCase) -> None:
+    a, b, sizes, out = operands(case)
+    ((name, values),) = sizes.items()
+    on_host = tilewright.grouped_matmul(
+        a, list(b), **sizes, out=out.copy(), config=case.config, device="vm"
+    )
+    with registered():
+        whole = {g: Resident.of(b[g].T) for g in np.random.default_rng(0).permutation(len(b))}
+        left, d, numbers = (Resident.of(x) for x in (a, out, values))
+        matrices = [whole[g].T for g in range(len(b))]
+        if case.row_major_b:
+            matrices = [Resident.of(np.ascontiguousarray(x)) for x in b]
+        more = {name: numbers, "config": case.config}
+        tilewright.grouped_matmul(left, matrices, out=d, **more)
+        check(case, a, b, d.numpy())
+        assert np.array_equal(on_host, d.numpy())
+        with pytest.raises(ProblemError, match=r"must not share memory with (b|places)"):
+            over = matrices[1].cut(d.shape, (case.n, 1))
+            tilewright.grouped_matmul(left, matrices, out=over, **more)
+        with pytest.raises(ProblemError, match="must have one shape, type and layout"):
+            tilewright.grouped_matmul(left, [*matrices[:-1], left], **more)
+        odd = [x.cut((case.k, case.n), (2, 1)) for x in matrices]
+        with pytest.raises(ProblemError, match="must be readable where they are"):
+            tilewright.grouped_matmul(left, odd, **more)
+
+
 @pytest.mark.parametrize(
     ("sizes", "written"),
     [

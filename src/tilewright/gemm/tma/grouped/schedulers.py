@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....builder import Builder
+from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..stage_operands import TmaCopy
 from ..tile_scheduler import TileScheduler
 from ..tma_arguments import GroupedParameters, TmaParameters
 from ..tma_config import TmaConfig
@@ -31,3 +33,9 @@ def row_scatter(k: Builder, problem: Problem, p: TmaParameters) -> RowScatter | 
     if not isinstance(p, GroupedParameters) or problem.groups is None or not problem.groups.scatter:
         return None
     return RowScatter(k, p.scatter, problem.groups.scatter, p.m, p.rows_d)
+
+
+def place_matrices(k: Builder, problem: Problem, p: TmaParameters, copy: TmaCopy) -> None:
+    """Let the copies of B find the matrices of a list."""
+    if isinstance(p, GroupedParameters) and problem.groups is not None and problem.groups.listed:
+        copy.places = global_pointer(k, p.places).cast("u32")

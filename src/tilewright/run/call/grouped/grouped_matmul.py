@@ -18,9 +18,10 @@ from ..fast_path import CallCache, CallForm, D, FastCall
 from ..request import MatmulOptions
 from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
+from .matrix_list import matrix_list
 from .row_groups import GroupArguments, row_groups
 
-GATHER, SCATTER = INDEX_ADDRESSES
+GATHER, SCATTER, _ = INDEX_ADDRESSES
 _fast_calls = CallCache()
 
 
@@ -49,7 +50,8 @@ def grouped_matmul(
     weights (groups, N, K) is read where it is. Types are those of ``matmul``, but f64 and f32 other
     than with precision="tf32"; ``a`` and ``b`` may be ``Scaled``, with a scale for each row of
     ``a`` and column of ``b``, or in blocks of 128 along K, of ``a`` for each row. ``b`` may be a
-    stack of ``Packed`` or 2:4 sparse weights: ``packed.T``, ``sparse.T``.
+    stack of ``Packed`` or 2:4 sparse weights: ``packed.T``, ``sparse.T``; or a list of matrices of
+    one shape, type and layout, each anywhere in memory (such calls have no fast path).
 
     With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
     offsets[g + 1] (groups + 1 elements), or from offsets[g - 1], the first from 0, to offsets[g]
@@ -116,6 +118,8 @@ grouped_matmul._torchdynamo_inline = _traced  # type: ignore[attr-defined]
 def _key(a: Any, b: Any, given: GroupArguments, epilogue: Any, options: MatmulOptions) -> Any:
     """The key of a call among the fast calls; None for a call that has none."""
     try:
+        if _is_list(b):
+            return None
         shapes = (b[0].shape, b[1].shape) if type(b) in (tuple, list) else b.shape
         function = None if epilogue is None else epilogue_key(epilogue)
         if epilogue is not None and function is None:
@@ -137,6 +141,8 @@ def _launch(
     """All stages of a call."""
     if given.gather is not None and isinstance(a, Scaled):
         raise ProblemError("a must not be Scaled where its rows are gathered")
+    if given.along == "m" and _is_list(b):
+        b = matrix_list(b)
     (left, right), scales = (a, b), None
     if has_quantized(a, b):
         left, right, function, operands, scales = without_scales(
@@ -146,6 +152,11 @@ def _launch(
     groups = row_groups(left, first, given, out)
     arguments = EpilogueArguments(function, {}, operands)
     return launch_with_epilogue(left, right, arguments, options, out, scales=scales, groups=groups)
+
+
+def _is_list(b: Any) -> bool:
+    """Whether B is a list of matrices, not a pair of stacks."""
+    return type(b) in (tuple, list) and len(b) > 0 and len(getattr(b[0], "shape", ())) == 2
 
 
 def _accumulator(acc: Any) -> Any:

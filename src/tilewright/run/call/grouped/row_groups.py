@@ -6,7 +6,7 @@ them. On a GPU the kernel takes an impossible size for the nearest possible one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
 from ..request import GroupRequest
+from .matrix_list import MatrixList
 
 GATHERED_BYTES = 2**36  # of A: its rows are at 32-bit multiples of 16 bytes
 
@@ -54,18 +55,27 @@ class RowGroups(NamedTuple):
     unit: int = 1
     gather: ArrayView | None = None
     scatter: ArrayView | None = None
+    listed: MatrixList | None = None
 
     @property
-    def arrays(self) -> tuple[ArrayView, ArrayView | None, ArrayView | None]:
+    def arrays(self) -> tuple[ArrayView | None, ...]:
         """The arrays that the kernel reads."""
-        return self.sizes, self.gather, self.scatter
+        places = None if self.listed is None else array_view.view(self.listed.places)
+        return self.sizes, self.gather, self.scatter, places
 
-    def check(self, where: str, written: dict[str, ArrayView], *, copies_d: bool) -> None:
+    def check(self, where: str, written: dict[str, ArrayView], copied: Collection[str]) -> None:
         """Raise DeviceError unless the array is on the device ``where``, ProblemError for sizes
-        that are not possible, where the host sees them, or that an output overlaps. ``copies_d``:
-        the kernel writes to a copy of D on the GPU, which has no rows but those of groups.
+        that are not possible, where the host sees them, or that an output overlaps. ``copied``:
+        the matrices that the kernel accesses in a copy on the GPU; D's has no rows but those of
+        groups, and a list has none.
         """
-        if copies_d and self.request.grouping.along == "m":
+        if self.listed is not None and "b" in copied:
+            strides = self.listed.first.strides
+            raise ProblemError(
+                f"the matrices of a list b must be readable where they are, got strides {strides}",
+                hint="a contiguous dimension, and 16 bytes that divide addresses and the other",
+            )
+        if "d" in copied and self.request.grouping.along == "m":
             hint = "out[...] = a row-major result"
             raise ProblemError(
                 "out must have contiguous rows, got strides that need a copy", hint=hint
@@ -79,7 +89,12 @@ class RowGroups(NamedTuple):
             self._check_indices()
 
     def check_operands(self, operands: Mapping[str, ArrayView], d: ArrayView) -> None:
-        """Raise ProblemError where rows of D are scattered onto an operand of the epilogue."""
+        """Raise ProblemError where rows of D are scattered onto an operand of the epilogue, or D
+        overlaps a matrix of a list.
+        """
+        for i, matrix in enumerate(() if self.listed is None else self.listed.matrices):
+            if overlap(array_view.view(matrix), d):
+                raise ProblemError(f"out must not share memory with b[{i}]")
         for name, view in operands.items():
             if self.scatter is not None and overlap(view, d):
                 raise ProblemError(
@@ -165,7 +180,7 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
     groups, rows = view.shape[0] - (form == OFFSETS), va.shape[-2]
     found = {
         key: None if x is None else _index_view(key, x)
-        for key, x in zip(INDEX_ADDRESSES, (gather, scatter), strict=True)
+        for key, x in zip(INDEX_ADDRESSES, (gather, scatter), strict=False)
     }
     for key, array in found.items():
         if array is not None:
@@ -181,13 +196,13 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
             what = f"scatter must have {product_rows} elements, the rows of the product"
             raise ProblemError(f"{what}, got {scattered.shape[0]}")
         d_rows = _rows_of(out, product_rows)
-    types = ("" if x is None else x.dtype for x in (gathered, scattered))
-    request = GroupRequest(
-        Grouping(view.dtype, form, along, *types), groups, gathered and product_rows, d_rows
-    )
+    types = {key: "" if x is None else x.dtype for key, x in found.items()}
+    listed = b if isinstance(b, MatrixList) else None
+    grouping = Grouping(view.dtype, form, along, listed=listed is not None, **types)
+    request = GroupRequest(grouping, groups, gathered and product_rows, d_rows)
     capacity = va.shape[-1] if along == "k" else product_rows
     unit = BLOCK if along == "k" and va.itemsize == 1 else 1
-    return RowGroups(request, view, name, capacity, rows, unit, gathered, scattered)
+    return RowGroups(request, view, name, capacity, rows, unit, gathered, scattered, listed)
 
 
 def _rows_of(out: Any, rows: int) -> int:
