@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -88,22 +89,30 @@ def record_work_tiles(k: Any, scheduler: StreamKTileScheduler, out: Any) -> None
     scheduler.for_each_tile(process)
 
 
-def parts(tiles: int, k_blocks: int, clusters: int, group: int) -> list[Part]:
-    """The work tiles of all CTAs."""
-    config, whole = parse(f"tma:64x16x64:1:2+sk{group}"), tiles // clusters * clusters
+@cache
+def recording_kernel(group: int) -> Any:
+    """A kernel that records the work tiles of all CTAs, with groups of this number of clusters."""
+    config = parse(f"tma:64x16x64:1:2+sk{group}")
     assert isinstance(config, TmaConfig)
 
-    def kernel(k: Any, out: Any) -> None:
-        numbers = (64, 16 * tiles, k_blocks, whole)
-        m, n, depth, full = (k.mov(k.const("u32", x)) for x in numbers)
-        scheduler = StreamKTileScheduler(k, config, m, n, depth, None, full)
+    def kernel(k: Any, n: Any, k_blocks: Any, full_tiles: Any, out: Any) -> None:
+        m = k.mov(k.const("u32", 64))
+        scheduler = StreamKTileScheduler(k, config, m, n, k_blocks, None, full_tiles)
         record_work_tiles(k, scheduler, out)
 
-    made = trace(kernel, params={"out": "ptr u32"}, name="of_ctas", block=1)
+    sizes = dict.fromkeys(("n", "k_blocks", "full_tiles"), "u32")
+    return trace(kernel, params=sizes | {"out": "ptr u32"}, name="of_ctas", block=1)
+
+
+@cache
+def parts(tiles: int, k_blocks: int, clusters: int, group: int) -> list[Part]:
+    """The work tiles of all CTAs."""
+    made, whole = recording_kernel(group), tiles // clusters * clusters
     m, empty = Machine(), np.full((clusters, MOST, MOST), NONE, np.uint32)
     m.load(made.module)
     there = m.upload(empty)
-    m.launch("of_ctas", clusters, 1, [there], shared=made.dynamic_shared)
+    numbers = [16 * tiles, k_blocks, whole, there]
+    m.launch("of_ctas", clusters, 1, numbers, shared=made.dynamic_shared)
     return [
         Part(cta, i, tile, first, first + blocks, partial, tuple(more[1 : 1 + more[0]]))
         for cta, own in enumerate(m.download(there, like=empty).tolist())
@@ -119,7 +128,7 @@ SCHEDULES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tiles", "k_blocks", "clusters", "group"), SCHEDULES)
+@every_row(("tiles", "k_blocks", "clusters", "group"), SCHEDULES)
 def test_each_k_block_is_multiplied_once(
     tiles: int, k_blocks: int, clusters: int, group: int
 ) -> None:
