@@ -210,14 +210,17 @@ class MixedInputMainloop(WgmmaMainloop):
         """Multiply a k-block, whose first chunk is in registers; then that of the next k-block is,
         unless this is the last one. ``numbers``: of the first group; returns those of the next.
         """
-        k, state = self.k, self.state
-        count, columns = len(self.chunks), range(self.config.tile[1])
+        k, state, right = self.k, self.state, self.stages.right.operand
         k.mov(state.stage, into=self.previous)
-        x = self._tokens()
-        self._advance()
+        x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
+        if self.slices == 1:
+            state.advance()
+        else:
+            state.skip(self.slices)
+        count = len(self.chunks)
         for i, chunk in enumerate(self.chunks):
             k.wgmma_fence()
-            self._issue(i, x, columns)
+            self._issue(i, x)
             k.wgmma_commit()
             if not chunk.begins:
                 k.wgmma_wait(1)
@@ -235,21 +238,9 @@ class MixedInputMainloop(WgmmaMainloop):
                 self._keep_registers(i % 2)
                 if i + 1 == count:
                     self.release(self.previous, None)
-                self._promote(chunk.block, numbers, columns)
+                self._promote(chunk.block, numbers)
             numbers = following
         return numbers
-
-    def _tokens(self) -> Any:
-        """The descriptor of X in the current stage."""
-        right = self.stages.right.operand
-        return self.right_descriptor + (self.state.stage * (right.bytes >> 4)).to("u64")
-
-    def _advance(self) -> None:
-        """Go to this warpgroup's next stage."""
-        if self.slices == 1:
-            self.state.advance()
-        else:
-            self.state.skip(self.slices)
 
     def _keep_before_wait(self, buffer: int) -> None:
         """Keep ptxas from moving the conversion of the next chunk behind the wait for this one: a
@@ -266,15 +257,15 @@ class MixedInputMainloop(WgmmaMainloop):
         if self.unit_metadata:
             self.unit_metadata.keep(index)
 
-    def _issue(self, index: int, x: Any, columns: range) -> None:
-        """Issue the wgmmas of a chunk and of these columns of the tile."""
+    def _issue(self, index: int, x: Any) -> None:
+        """Issue the wgmmas of a chunk."""
         chunk, fragments = self.chunks[index], self.fragments[index % 2]
-        right, own = self.stages.right.operand, slice(columns.start // 2, columns.stop // 2)
-        opcode = self.opcode.format(len(columns))
+        right = self.stages.right.operand
+        opcode = self.opcode.format(self.config.tile[1])
         for i in range(self.steps):
             first_k = chunk.unit * self.weights.unit_k
             first_k += (chunk.step + i) * (self.right_k // right.size)
-            descriptor = x + (right.byte_offset(columns.start, first_k) >> 4)
+            descriptor = x + (right.byte_offset(0, first_k) >> 4)
             more: dict[str, Any] = {
                 "accumulate": i > 0 or not chunk.begins,
                 "trans": self.transposed,
@@ -282,17 +273,16 @@ class MixedInputMainloop(WgmmaMainloop):
             if self.unit_metadata:
                 more["metadata"] = self.unit_metadata.operand(index % 2, chunk.step, i)
             a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
-            self.k.wgmma(opcode, self.part[own], a, descriptor, **more)
+            self.k.wgmma(opcode, self.part, a, descriptor, **more)
             if self.sums:
-                self.k.wgmma(opcode, self.sums[own], [self.ones] * FRAGMENT, descriptor, **more)
+                self.k.wgmma(opcode, self.sums, [self.ones] * FRAGMENT, descriptor, **more)
 
-    def _promote(self, block: int, numbers: _Numbers, columns: range) -> None:
-        """Add a group's accumulators of these columns, scaled, to the total."""
-        k, total = self.k, self.total[block]
+    def _promote(self, block: int, numbers: _Numbers) -> None:
+        """Add a group's accumulators, scaled, to the total."""
         for parts, factors in ((self.part, numbers.scales), (self.sums, numbers.zeros)):
-            for i in range(columns.start // 2, columns.stop // 2) if parts else ():
-                wide = parts[i].to("f32") if parts[i].dtype.name == "s32" else parts[i]
-                k.mad(wide, factors[i >> 1 & 1], total[i], into=total[i])
+            for i, (total, part) in enumerate(zip(self.total[block], parts, strict=False)):
+                wide = part.to("f32") if part.dtype.name == "s32" else part
+                self.k.mad(wide, factors[i >> 1 & 1], total, into=total)
 
     def _load(self, index: int, stage: Any, numbers: _Numbers | None) -> _Numbers:
         """Load a chunk of a stage and convert it to the fragments that the chunk before does not
