@@ -4,6 +4,8 @@ layouts are published.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from inspect import signature
 from typing import Any
 
 import ml_dtypes
@@ -231,7 +233,7 @@ def test_marlin(bits: int, group: int, asymmetric: bool) -> None:
 
 
 WRONG: list[tuple[Any, type[TilewrightError], str]] = [
-    (lambda: read_gptq(A8, A8, H), DtypeError, "qweight must be a matrix of s32, got u8 8×8"),
+    (lambda: read_gptq(A8, A8, H), DtypeError, "must be a matrix of s32 with elements, got u8"),
     (lambda: read_gptq(A32, A32, H, bits=3), DtypeError, "bits must be 4 or 8, got 3"),
     (lambda: read_gptq(A32, A32, H3), ProblemError, "scales must divide K = 64, got 3 groups"),
     (lambda: read_gptq(A32, A32, H), ProblemError, "qzeros must hold 8×2 zero points, got 64×8"),
@@ -241,6 +243,16 @@ WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: read_compressed_tensors({"x": A8}), ProblemError, "must include weight_scale and"),
     (lambda: read_torchao_tile_packed(A32, H), DtypeError, "qdata must be s32 (N / 8"),
     (lambda: read_marlin(A32, H), ProblemError, "scales must have N = 4 columns, a multiple of 64"),
+    (lambda: read_gptq(A32, A32, H, zero_offset=A8), ProblemError, "zero_offset must be 1 or 0"),
+    (lambda: read_bitsandbytes_nf4(A8, H, A8), ProblemError, "shape must be N and K, got"),
+    (lambda: read_bitsandbytes_nf4(A8, H, (8, 16), 4), ProblemError, "absmax must have 32 numbers"),
+    (
+        lambda: read_bitsandbytes_nf4(A8, A8, (8, 16), nested=A8),
+        ProblemError,
+        "nested must be (code",
+    ),
+    (lambda: read_compressed_tensors(A8), ProblemError, "arrays must be a dict of arrays by name"),
+    (lambda: read_torchao_int4(A8, H, A8[0]), ProblemError, "zero_point must be matrices"),
 ]
 A8, A32 = np.zeros((8, 8), np.uint8), np.zeros((8, 8), np.int32)
 H, H3 = np.ones((2, 64), np.float16), np.ones((3, 64), np.float16)
@@ -251,6 +263,28 @@ def test_wrong_arrays(call: Any, error: type[TilewrightError], text: str) -> Non
     with pytest.raises(error) as raised:
         call()
     assert text in str(raised.value)
+
+
+ANY: list[Any] = [None, 3, "x", [[1, 2]], (8, 16), *(
+    np.zeros(shape, dtype) for shape in ((8, 16), (7, 5), (8,), (0, 16), (2, 3, 4), (16, 64))
+    for dtype in (np.int32, np.uint8, np.float16, np.float64, bool)
+)]  # fmt: skip
+
+
+@every_row("read", [
+    read_gptq, read_awq, read_bitsandbytes_nf4, read_compressed_tensors, read_torchao_int4,
+    read_torchao_tile_packed, read_marlin,
+])  # fmt: skip
+def test_no_other_errors(read: Any) -> None:
+    """Arguments of any kind are read, or raise an error of the library."""
+    for _ in range(200):
+        given = {
+            name: ANY[RNG.integers(len(ANY))]
+            for name, x in signature(read).parameters.items()
+            if x.default is x.empty or RNG.random() < 0.4
+        }
+        with suppress(TilewrightError):
+            read(**given)
 
 
 def test_torch_tensors() -> None:

@@ -8,11 +8,13 @@ compressed-tensors, torchao and PyTorch's tinygemm. Marlin's layout is in ``marl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import DtypeError, ProblemError
+from ..mma.array_inputs import is_integer
 from ..number_conversion import encode
 from . import weight_types
 from .array_access import Array, codes, info, new_array, numbers, sizes
@@ -25,10 +27,10 @@ WORD_BITS = 32
 
 
 def words(name: str, array: Any) -> Array:
-    """An s32 array as unsigned words. Raises DtypeError for another type."""
+    """An s32 array as unsigned words. Raises DtypeError for another type, or without elements."""
     given = info(name, array)
-    if given.dtype != "s32" or len(given.shape) != 2:
-        raise DtypeError(f"{name} must be a matrix of s32, got {given}")
+    if given.dtype != "s32" or len(given.shape) != 2 or 0 in given.shape:
+        raise DtypeError(f"{name} must be a matrix of s32 with elements, got {given}")
     return codes(name, array)
 
 
@@ -41,7 +43,7 @@ def fields(packed: Array, bits: int, axis: int) -> Array:
 
 def unsigned_type(bits: Any) -> str:
     """``u4`` or ``u8``. Raises DtypeError for other widths."""
-    if bits not in (4, 8):
+    if not is_integer(bits) or bits not in (4, 8):
         raise DtypeError(f"bits must be 4 or 8, got {bits!r:.60}")
     return f"u{bits}"
 
@@ -60,7 +62,8 @@ def common_zero(like: Any, zeros: Array) -> Any:
 
 def group_of(depth: int, scales: Any, axis: int) -> int:
     """The elements for each scale. Raises ProblemError if the groups do not divide K."""
-    groups = int(scales.shape[axis])
+    shape = info("scales", scales).shape
+    groups = shape[axis] if len(shape) > 1 else 0
     if not groups or depth % groups:
         raise ProblemError(f"scales must divide K = {depth}, got {groups} groups")
     return depth // groups
@@ -95,6 +98,8 @@ def read_gptq(
     Raises DtypeError and ProblemError for arrays that do not fit.
     """
     type_ = unsigned_type(bits)
+    if not is_integer(zero_offset) or zero_offset not in (0, 1):
+        raise ProblemError(f"zero_offset must be 1 or 0, got {zero_offset!r:.60}")
     q = fields(words("qweight", qweight), bits, 0).T
     zeros = fields(words("qzeros", qzeros), bits, 1).T + np.uint8(zero_offset)
     group = group_of(q.shape[1], scales, 0)
@@ -154,22 +159,46 @@ def read_bitsandbytes_nf4(
 
     Raises ProblemError if blocks do not divide K or arrays do not fit.
     """
+    if not _is_tuple(shape, 2) or not all(map(_is_size, shape)):
+        raise ProblemError(f"shape must be N and K, got {shape!r:.60}")
+    if nested is not None and not _is_tuple(nested, 3):
+        raise ProblemError(f"nested must be (code, absmax, offset), got {nested!r:.60}")
     rows, depth = shape
     given = info("weight", weight)
     if given.dtype != "u8" or int(np.prod(given.shape)) * 2 != rows * depth:
         raise ProblemError(f"weight must have {rows * depth // 2} bytes (u8), got {given}")
-    if depth % blocksize:
-        raise ProblemError(f"blocksize must divide K = {depth}, got {blocksize}")
+    if not _is_size(blocksize) or depth % blocksize:
+        raise ProblemError(f"blocksize must divide K = {depth}, got {blocksize!r:.60}")
     data = codes("weight", weight).reshape(rows, depth // 2)
     scales = absmax if nested is None else _nested_absmax(absmax, *nested)
+    blocks = rows * (depth // blocksize)
+    if int(np.prod(info("absmax", scales).shape)) != blocks:
+        raise ProblemError(f"absmax must have {blocks} numbers, got {info('absmax', scales)}")
     scales = scales.reshape(rows, depth // blocksize)
     return Packed(new_array(weight, data >> 4 | data << 4, "u8"), scales, "nf4", blocksize)
 
 
+def _is_tuple(given: Any, length: int) -> bool:
+    return isinstance(given, tuple | list) and len(given) == length
+
+
+def _is_size(number: Any) -> bool:
+    return is_integer(number) and number > 0
+
+
 def _nested_absmax(absmax: Any, code: Any, nested: Any, offset: Any) -> Any:
+    given, table = info("absmax", absmax), info("code", code)
+    if given.dtype != "u8" or table.shape != (256,):
+        raise ProblemError(f"absmax must be u8 and code have 256 numbers, got {given} and {table}")
     indices = codes("absmax", absmax).reshape(-1)
-    factors = np.repeat(numbers("nested absmax", nested), 256)[: indices.size]
-    values = numbers("code", code)[indices] * factors + np.float32(offset)
+    factors = np.repeat(numbers("nested absmax", nested).reshape(-1), 256)[: indices.size]
+    offsets = np.asarray(numbers("offset", offset) if hasattr(offset, "shape") else offset)
+    if factors.size != indices.size or offsets.size != 1 or offsets.dtype.kind not in "fiu":
+        raise ProblemError(
+            f"nested must have an absmax for each 256 of {indices.size}, and one offset, got "
+            f"{info('nested absmax', nested)} and {offset!r:.60}"
+        )
+    values = numbers("code", code)[indices] * factors + np.float32(offsets.reshape(())[()])
     return new_array(code, values.astype(np.float32).view(np.uint32), "f32")
 
 
@@ -188,6 +217,9 @@ def read_compressed_tensors(
 
     Raises DtypeError and ProblemError for arrays that do not fit.
     """
+    given: Any = arrays
+    if not isinstance(given, Mapping) or any(not isinstance(key, str) for key in (prefix, *given)):
+        raise ProblemError(f"arrays must be a dict of arrays by name, got {given!r:.60}")
     found = {key.removeprefix(prefix).lstrip("_"): value for key, value in arrays.items()}
     if "scale" not in found or ("packed" not in found and "" not in found):
         names = ", ".join(arrays)
@@ -228,7 +260,9 @@ def read_torchao_int4(qdata: Any, scale: Any, zero_point: Any) -> Packed:
     (K / group, N) floats. An element is q · s + z. Raises DtypeError and ProblemError for arrays
     that do not fit.
     """
-    given = info("qdata", qdata)
+    given, zeros = info("qdata", qdata), info("zero_point", zero_point)
+    if len(given.shape) != 2 or len(zeros.shape) != 2:
+        raise ProblemError(f"qdata and zero_point must be matrices, got {given} and {zeros}")
     if given.dtype == "s8":
         qdata = new_array(qdata, codes("qdata", qdata), "u8")
     group = group_of(given.shape[-1] * 2, scale, 0)
@@ -248,6 +282,9 @@ def read_torchao_tile_packed(qdata: Any, scale_and_zero: Any) -> Packed:
     if given.dtype != "s32" or len(given.shape) != 4 or given.shape[2] != 32:
         raise DtypeError(f"qdata must be s32 (N / 8, K / (16 · t), 32, t / 2), got {given}")
     n_tiles, k_tiles, _, halves = given.shape
+    both = info("scale_and_zero", scale_and_zero)
+    if 0 in given.shape or len(both.shape) != 3 or both.shape[2] != 2:
+        raise ProblemError(f"scale_and_zero must be (K / group, N, 2), got {both} for {given}")
     nibbles = fields(codes("qdata", qdata), 4, 3).reshape(n_tiles, k_tiles, 8, 4, halves, 8)
     elements = np.empty_like(nibbles)
     elements[..., list(AWQ_ORDER)] = nibbles

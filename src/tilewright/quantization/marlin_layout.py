@@ -62,9 +62,10 @@ def read_marlin(b: Any, scales: Any, zeros: Any = None, bits: int = 4) -> Packed
     type_ = unsigned_type(bits)
     q = fields(words("b", b), bits, 1)
     depth, columns = q.shape[0] * TILE, q.shape[1] // TILE
-    if columns % CHUNK or info("scales", scales).shape[-1] != columns:
+    given = info("scales", scales)
+    if columns % CHUNK or len(given.shape) != 2 or given.shape[1] != columns:
         raise ProblemError(
-            f"scales must have N = {columns} columns, a multiple of {CHUNK}, got {scales.shape}"
+            f"scales must have N = {columns} columns, a multiple of {CHUNK}, got {given}"
         )
     tiles = _unpermuted(q, weight_permutation(bits)).reshape(-1, columns // TILE, TILE, TILE)
     matrix = tiles.transpose(1, 3, 0, 2).reshape(columns, depth)
