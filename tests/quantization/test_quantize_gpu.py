@@ -30,7 +30,7 @@ def same(a: Scaled, b: Scaled) -> bool:
 
 @every_row("source", [np.float32, np.float16, ml_dtypes.bfloat16])
 @every_row("type_", ["e4m3", "e5m2", "s8"])
-@every_row("block", [None, "row", (1, 128)], ids=str)
+@every_row("block", [None, "row", (1, 128), (128, 128)], ids=str)
 @every_row("scale_type", ["f32", "bf16", "ue8m0"])
 def test_quantize_has_the_bits_of_numpy(
     source: Any, type_: str, block: Any, scale_type: str

@@ -1,7 +1,8 @@
 """Kernels of ``quantize``: the steps of ``quantization_reference``, with the same bits.
 
 A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them, and their
-scales are written contiguous along the rows, as tensor copies load them best. Rows take a CTA,
+scales are written contiguous along the rows, as tensor copies load them best; a block of 128×128
+takes a CTA, which keeps it in registers. Rows take a CTA,
 which reads its row twice, the second time from the cache. A tensor takes two kernels: the first
 reduces the largest magnitude to one word by ``red.max`` (the bits of f32 numbers that are not
 negative are in their order), the second quantizes.
@@ -28,7 +29,7 @@ WARP = 32
 LOAD = 16  # bytes that a thread loads
 GROUP = 128
 GROUP_ROWS = 2  # of a thread, a CTA's number of warps apart
-LINE = 4  # a line of scales contiguous along the rows has a multiple of these: 16 bytes of f32
+LINE = 4  # a line of scales of blocks has a multiple of these: 16 bytes of f32
 CTAS = 1024  # of the kernel that reduces a tensor
 LARGEST_F32 = float(reference.LARGEST_F32)
 SMALLEST_SCALE = float(reference.SMALLEST_SCALE)
@@ -77,6 +78,10 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
     if not rows:
         columns = 0  # the scale of a tensor without rows is computed all the same
     data = kind.empty(x, given.shape, form.dest)
+    if granularity == "block":
+        scales = _launch_blocks(x, data, given, form, device)
+        blocks = -(-given.shape[-1] // GROUP)
+        return _finished(kind, x, data), _finished(kind, x, scales)[..., :blocks]
     if granularity == "group":
         scales = _launch_groups(x, data, given, form, device)
         return _finished(kind, x, data), _finished(kind, x, scales)[
@@ -109,10 +114,28 @@ def _launch_groups(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, devi
     return scales
 
 
+def _launch_blocks(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, device: Any) -> Any:
+    """Quantize with blocks of 128×128. Returns the scales, in lines of whole ``LINE``."""
+    *matrices, rows, columns = given.shape
+    lines = block_lines(given.shape)
+    scales = provided("arrays").kind_of(x).empty(x, lines, form.scale)
+    grid = -(-columns // GROUP), -(-rows // GROUP), prod(matrices)
+    if prod(grid):
+        arguments = x, data, scales, rows, columns, lines[-1]
+        provided("launcher")(_block_kernel(form), grid, (THREADS,), arguments, device=device)
+    return scales
+
+
 def scale_lines(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the array of the scales of blocks of 1×128: (…, ⌈C / 128⌉, R in whole lines)."""
     *matrices, rows, columns = shape
     return (*matrices, -(-columns // GROUP), -(-rows // LINE) * LINE)
+
+
+def block_lines(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same of blocks of 128×128: (…, ⌈R / 128⌉, ⌈C / 128⌉ in whole lines)."""
+    *matrices, rows, columns = shape
+    return (*matrices, -(-rows // GROUP), -(-columns // (GROUP * LINE)) * LINE)
 
 
 def _finished(kind: Any, like: Any, array: Any) -> Any:
@@ -222,7 +245,7 @@ def _traced(form: QuantizeForm, body: Callable[..., None], name: str, outputs: s
         "x": f"ptr {form.source} align 16", "amax": "ptr f32", "data": f"ptr {form.dest} align 16",
         "scales": f"ptr {form.scale}", "rows": "u32", "columns": "u32", "line": "u32",
     }  # fmt: skip
-    sizes = ("rows", "columns", "line") if name == "groups" else ("rows", "columns")
+    sizes = ("rows", "columns", "line") if name in ("groups", "blocks") else ("rows", "columns")
     params = {name: types[name] for name in ("x", *outputs.split(), *sizes)}
     full_name = f"quantize_{name}_{form.source}_{form.dest}_{form.scale}"
     return trace(body, {"form": form}, params=params, name=full_name, block=THREADS, lines=False)
@@ -231,6 +254,11 @@ def _traced(form: QuantizeForm, body: Callable[..., None], name: str, outputs: s
 @cache
 def _group_kernel(form: QuantizeForm) -> Traced:
     return _traced(form, _groups, "groups", "data scales")
+
+
+@cache
+def _block_kernel(form: QuantizeForm) -> Traced:
+    return _traced(form, _blocks, "blocks", "data scales")
 
 
 @cache
@@ -276,6 +304,36 @@ def _groups(
             with k.if_(lane % lanes == 0):
                 there = scales + (lines * line.to("u64") + row.to("u64"))
                 _store_scale(form, there, scale)
+
+
+def _blocks(
+    k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg, line: Reg,
+    *, form: QuantizeForm,
+) -> None:  # fmt: skip
+    """A block of 128×128 for a CTA. All loads come first."""
+    step = form.lane_elements
+    lanes, matrix = GROUP // step, k.ctaid.z.to("u64")
+    column, first = k.ctaid.x * GROUP + k.tid.x % lanes * step, k.ctaid.y * GROUP
+    found, amax = [], k.const("f32", 0.0)
+    for i in range(0, GROUP, THREADS // lanes):
+        row = first + (k.tid.x // lanes + i)
+        inside = (row < rows) & (column < columns)
+        offset = (matrix * rows.to("u64") + row.to("u64")) * columns.to("u64") + column.to("u64")
+        words = [k.var("b32", 0) for _ in range(LOAD // 4)]
+        with k.when(inside):
+            (x + offset).cast("b32").load(LOAD // 4, into=words)
+        found.append((inside, offset, words))
+    for *_, words in found:
+        amax = _magnitude(k, _values(k, form, words), amax)
+    scale, inverse = _scale(k, form, _over_cta(k, amax))
+    for inside, offset, words in found:
+        with k.if_(inside):
+            values = _values(k, form, words)
+            _store(k, form, data + offset, [value * inverse for value in values])
+    with k.if_(k.tid.x == 0):
+        down = (rows + (GROUP - 1)) // GROUP
+        at = (matrix * down.to("u64") + k.ctaid.y.to("u64")) * line.to("u64")
+        _store_scale(form, scales + (at + k.ctaid.x.to("u64")), scale)
 
 
 def _store_scale(form: QuantizeForm, target: Pointer, scale: Any) -> None:

@@ -49,7 +49,8 @@ def quantize(
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
     ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per
-    tensor, row and 1×128 of contiguous arrays with rows of a multiple of 16 bytes, without zeros.
+    tensor, row, 1×128 and 128×128 of contiguous arrays with rows of a multiple of 16 bytes,
+    without zeros.
 
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
@@ -86,16 +87,21 @@ def quantize(
 
 
 def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> str:
-    """The blocks of a kernel: "tensor", "row" or "group"."""
+    """The blocks of a kernel: "tensor", "row", "group" or "block"."""
     name = scale_blocks.block_text(block, given.shape)
     if block == (1, GROUP):
         name = "group"
+    rows, columns = given.shape[-2:]
+    square = min(rows or GROUP, GROUP), min(columns or GROUP, GROUP)
+    if name not in ("tensor", "row") and block == square:
+        name = "block"
     if len(given.shape) == 3 and name == "tensor":  # each matrix of a stack has its own scale
         name = "tensor of a stack"
-    if scale is not None or name not in ("tensor", "row", "group"):
+    if scale is not None or name not in ("tensor", "row", "group", "block"):
         what = "a given scale" if scale is not None else f"blocks per {name}"
         raise ProblemError(
-            f"a kernel quantizes with computed scales per tensor, row or 1×{GROUP}, got {what}",
+            "a kernel quantizes with computed scales per tensor, row, "
+            f"1×{GROUP} or {GROUP}×{GROUP}, got {what}",
             hint="arrays on the CPU are quantized with any scales if device is None",
         )
     return name

@@ -50,10 +50,12 @@ def _fake_quantize(
     size = steps[block] if block in steps else _block(block)
     grid = [-(-length // step) for length, step in zip((rows, columns), size, strict=True)]
     data = x.new_empty(x.shape, dtype=TYPES[dtype])
-    if size == (1, quantize_kernels.GROUP) and (device is not None or x.is_cuda):
-        lines = quantize_kernels.scale_lines(x.shape)
-        transposed = x.new_empty(lines, dtype=TYPES[scale_dtype])
-        return data, transposed[..., :rows].swapaxes(-1, -2)
+    group = quantize_kernels.GROUP
+    if size in ((1, group), (group, group)) and (device is not None or x.is_cuda):
+        lines = quantize_kernels.scale_lines if size[0] == 1 else quantize_kernels.block_lines
+        whole = x.new_empty(lines(x.shape), dtype=TYPES[scale_dtype])
+        scales = whole[..., :rows].swapaxes(-1, -2) if size[0] == 1 else whole[..., : grid[1]]
+        return data, scales
     return data, x.new_empty((*x.shape[:-2], *grid), dtype=TYPES[scale_dtype])
 
 
