@@ -37,16 +37,14 @@ def nbytes(*arrays: torch.Tensor) -> int:
 def conversions(x: list[torch.Tensor], source: str) -> Iterator[tuple[str, Call, int]]:
     """Names, calls and the bytes that each reads and writes."""
     for name, block in BLOCKS.items():
-        if name != "128×128":
-            for type_ in ("e4m3", "s8"):
-                made = quantize(x[0], type_, block)
-                reads = 2 if block is None else 1
-                moved = reads * nbytes(x[0]) + nbytes(made.data, made.scales)
-                yield (
-                    f"{source} to {type_} per {name}",
-                    lambda i, t=type_, b=block: quantize(x[i % len(x)], t, b),
-                    moved,
-                )
+        for type_ in ("e4m3", "s8"):
+            made = quantize(x[0], type_, block)
+            reads = 2 if block is None else 1
+            yield (
+                f"{source} to {type_} per {name}",
+                lambda i, t=type_, b=block: quantize(x[i % len(x)], t, b),
+                reads * nbytes(x[0]) + nbytes(made.data, made.scales),
+            )
         sides = {"tensor": x[0].shape, "row": (1, x[0].shape[1])}.get(name, block)
         grid = [-(-size // side) for size, side in zip(x[0].shape, sides, strict=True)]
         scales = torch.rand(grid, device="cuda") + 0.5
