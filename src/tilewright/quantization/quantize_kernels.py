@@ -107,7 +107,8 @@ def _launch_groups(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, devi
     *matrices, rows, columns = given.shape
     lines, warps = scale_lines(given.shape), THREADS // WARP
     scales = provided("arrays").kind_of(x).empty(x, lines, form.scale)
-    grid = -(-rows // (warps * GROUP_ROWS)), -(-columns // form.warp_elements), prod(matrices)
+    ctas = -(-rows // (warps * GROUP_ROWS)) * -(-columns // form.warp_elements)
+    grid = ctas, 1, prod(matrices)
     if prod(grid):
         arguments = x, data, scales, rows, columns, lines[-1]
         provided("launcher")(_group_kernel(form), grid, (THREADS,), arguments, device=device)
@@ -280,11 +281,15 @@ def _groups(
     k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg, line: Reg,
     *, form: QuantizeForm,
 ) -> None:  # fmt: skip
-    """Blocks of 1×128 of two rows, each for some lanes of a warp. All loads come first."""
+    """Blocks of 1×128 of two rows, each for some lanes of a warp. All loads come first.
+    Consecutive CTAs read the columns of the same rows, so that those at work read whole rows.
+    """
     step, warps = form.lane_elements, THREADS // WARP
     lanes, lane, matrix = GROUP // step, k.tid.x & (WARP - 1), k.ctaid.z.to("u64")
-    column = k.ctaid.y * form.warp_elements + lane * step
-    first = k.ctaid.x * (warps * GROUP_ROWS) + (k.tid.x >> 5)
+    across = (columns + (form.warp_elements - 1)) // form.warp_elements
+    down = k.ctaid.x // across
+    column = (k.ctaid.x - down * across) * form.warp_elements + lane * step
+    first = down * (warps * GROUP_ROWS) + (k.tid.x >> 5)
     found = []
     for i in range(GROUP_ROWS):
         row = first + i * warps
