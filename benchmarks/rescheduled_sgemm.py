@@ -3,7 +3,7 @@
 Checks that both kernels have the same bits, then times all three in turn; ratios are cuBLAS' time
 over ours, medians. Variants leave out one part of the rewriting.
 
-    python benchmarks/rescheduled_sgemm.py [--config simt:128x256x16:16x16:3] [--size 4096 …]
+    python benchmarks/rescheduled_sgemm.py [--config simt:128x256x16:16x16:3 …] [--size 4096 …]
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import prod
 from unittest import mock
 
 import torch
 
 from tilewright import cuda
+from tilewright.builder import Traced
 from tilewright.errors import SassError
 from tilewright.gemm import Problem
 from tilewright.gemm.cp_async import simt
@@ -27,6 +29,7 @@ from tilewright.gemm.cp_async.simt_config import SimtConfig
 from tilewright.sass import CubinFile
 from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
 
+Size = tuple[int, int, int]
 _PARAMETERS = "<QQQQIII4xQQQQffQQQQQQ"
 
 
@@ -47,7 +50,8 @@ def variants(
         "rewritten": lambda: mock.patch.object(loop_order, "_LEAD", loop_order._LEAD),
         "no reuse": lambda: mock.patch.object(rewrite_loop, "with_reuse", lambda _, x: list(x)),
         "any bank": lambda: mock.patch.object(loop_registers, "_accumulator_banks", lambda *_: {}),
-        "loads late": lambda: mock.patch.object(loop_order, "_LEAD", 24),
+        "loads at rows' ends": lambda: mock.patch.object(loop_order, "_LEAD", 16),
+        "loads at once": lambda: mock.patch.object(loop_order, "_LEAD", 0),
         "barrier early": lambda: mock.patch.object(loop_order, "_AHEAD", 100),
     }
     found = {"ptxas": file.build()}
@@ -64,71 +68,85 @@ def variants(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", default="simt:128x256x16:16x16:3")
-    parser.add_argument("--registers", type=int, default=255)
-    parser.add_argument("--size", type=int, nargs="+", default=[2048, 4096, 8192])
+    parser.add_argument("--config", nargs="+", default=["simt:128x256x16:16x16:3"])
+    parser.add_argument("--size", nargs="+", default=["2048", "4096", "8192"], help="or MxNxK")
     parser.add_argument("--variants", nargs="+", help="only these, after ptxas' kernel")
     parser.add_argument("--sustained", action="store_true", help="power and clock of long runs")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    config, gpu = SimtConfig.parse(options.config), cuda.gpu()
-    traced = simt.build(problem(4096, 4096, 4096), config)
-    file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
-    cubins = variants(file, traced.name, options.registers, options.variants)
-    kernels = {what: gpu.load(code)[traced.name] for what, code in cubins.items()}
-    for size in options.size:
-        a, b, d = (torch.randn(size, size, device="cuda") for _ in range(3))
-        addresses = a.data_ptr(), b.data_ptr(), 0, d.data_ptr()
-        block = struct.pack(_PARAMETERS, *addresses, *[size] * 3, size, size, 0, size, 1.0, 0.0,
-                            *[0] * 6)  # fmt: skip
-        grid = config.tiles(problem(size, size, size))
-        work: dict[str, Callable[[], object]] = {
-            "cuBLAS": lambda a=a, b=b, d=d: torch.mm(a, b, out=d)
-        }
-        bits = None
-        for what, kernel in kernels.items():
-            launch = gpu.prepare(kernel, grid, config.threads, shared=traced.dynamic_shared)
-            d.zero_()
-            torch.cuda.synchronize()
-            launch(block)
-            gpu.wait()
-            bits = d.view(torch.int32).clone() if bits is None else bits
-            if not bool((d.view(torch.int32) == bits).all()):
-                print(f"{what}: OTHER BITS than ptxas' kernel")
-            work[what] = lambda launch=launch, block=block: launch(
-                block, torch.cuda.current_stream().cuda_stream
-            )
-        report(size, work)
-        if options.sustained:
-            for what in ("cuBLAS", "ptxas", "rewritten"):
-                sustained(size, f"{what}, random", work[what])
-            a.zero_()
-            b.zero_()
-            for what in ("cuBLAS", "rewritten"):
-                sustained(size, f"{what}, zeros", work[what])
+    for text in options.config:
+        config = SimtConfig.parse(text)
+        traced = simt.build(problem(4096, 4096, 4096), config)
+        file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
+        registers = min(255, 65536 // (config.threads * config.ctas))
+        cubins = variants(file, traced.name, registers, options.variants)
+        print(f"{config}", flush=True)
+        for size in options.size:
+            sizes = [int(x) for x in size.split("x")]
+            compare(config, traced, cubins, (*sizes, *sizes, *sizes)[:3], options.sustained)
 
 
-def report(size: int, work: dict[str, Callable[[], object]]) -> None:
+def compare(
+    config: SimtConfig, traced: Traced, cubins: dict[str, bytes], size: Size, is_sustained: bool
+) -> None:
+    """Check bits of one size and time all kernels."""
+    gpu = cuda.gpu()
+    m, n, k = size
+    a, b, d = (torch.randn(*x, device="cuda") for x in ((m, k), (k, n), (m, n)))
+    addresses = a.data_ptr(), b.data_ptr(), 0, d.data_ptr()
+    block = struct.pack(_PARAMETERS, *addresses, m, n, k, k, n, 0, n, 1.0, 0.0,
+                        *[0] * 6)  # fmt: skip
+    grid = config.tiles(problem(m, n, k))
+    work: dict[str, Callable[[], object]] = {"cuBLAS": lambda: torch.mm(a, b, out=d)}
+    bits = None
+    for what, code in cubins.items():
+        kernel = gpu.load(code)[traced.name]
+        launch = gpu.prepare(kernel, grid, config.threads, shared=traced.dynamic_shared)
+        d.zero_()
+        torch.cuda.synchronize()
+        launch(block)
+        gpu.wait()
+        bits = d.view(torch.int32).clone() if bits is None else bits
+        if not bool((d.view(torch.int32) == bits).all()):
+            print(f"{what}: OTHER BITS than ptxas' kernel")
+        work[what] = lambda launch=launch: launch(block, torch.cuda.current_stream().cuda_stream)
+    report(size, work)
+    if is_sustained:
+        for what in ("cuBLAS", "ptxas", "rewritten"):
+            sustained(size, f"{what}, random", work[what])
+        a.zero_()
+        b.zero_()
+        for what in ("cuBLAS", "rewritten"):
+            sustained(size, f"{what}, zeros", work[what])
+
+
+def shown(size: Size) -> str:
+    """A size as text."""
+    return "×".join(map(str, size))
+
+
+def report(size: Size, work: dict[str, Callable[[], object]]) -> None:
     """Time all in turn and print TFLOP/s and ratios."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times: dict[str, list[float]] = {what: [] for what in work}
-    for _ in range(max(5, 20 * 4096 // size)):
+    runs = max(2, int(5e10 // prod(size)))
+    for _ in range(max(5, int(1e12 // prod(size) // runs))):
         for what, run in work.items():
             begin.record()
-            run()
-            run()
+            for _ in range(runs):
+                run()
             end.record()
             torch.cuda.synchronize()
-            times[what].append(begin.elapsed_time(end) / 2)
+            times[what].append(begin.elapsed_time(end) / runs)
     median = {what: statistics.median(t) for what, t in times.items()}
-    rate = {what: 2 * size**3 / t / 1e9 for what, t in median.items()}
-    shown = ", ".join(
+    rate = {what: 2 * prod(size) / t / 1e9 for what, t in median.items()}
+    text = ", ".join(
         f"{what} {rate[what]:.1f} ({median['cuBLAS'] / t:.3f})" for what, t in median.items()
     )
-    print(f"{size}³ TFLOP/s (ratio): {shown}", flush=True)
+    print(f"{shown(size)} TFLOP/s (ratio): {text}", flush=True)
 
 
-def sustained(size: int, what: str, run: Callable[[], object], seconds: float = 0.8) -> None:
+def sustained(size: Size, what: str, run: Callable[[], object], seconds: float = 0.8) -> None:
     """Launch for ``seconds`` and print TFLOP/s, and what nvidia-smi says of the board meanwhile."""
     query = "--query-gpu=power.draw.instant,clocks.sm,temperature.gpu,clocks_event_reasons.active"
     command = ["nvidia-smi", query, "--format=csv,noheader", "-i", "0"]
@@ -145,15 +163,15 @@ def sustained(size: int, what: str, run: Callable[[], object], seconds: float = 
     start, count = time.perf_counter(), 0
     begin.record()
     while time.perf_counter() - start < seconds:
-        for _ in range(max(1, 64 * 1024**3 * 8 // size**3)):
+        for _ in range(max(1, 64 * 1024**3 * 8 // prod(size))):
             run()
             count += 1
         torch.cuda.current_stream().synchronize()
     end.record()
     torch.cuda.synchronize()
     thread.join()
-    rate = 2 * size**3 * count / begin.elapsed_time(end) / 1e9
-    print(f"{size}³ {what}, sustained: {rate:.2f} TFLOP/s, {board[0]}", flush=True)
+    rate = 2 * prod(size) * count / begin.elapsed_time(end) / 1e9
+    print(f"{shown(size)} {what}, sustained: {rate:.2f} TFLOP/s, {board[0]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ least stall after which each consumer sees a result; ``chain``: cycles of an ins
 for the barrier of the one before it; ``rate``: cycles of an SM for an instruction of a warp, 16
 warps of independent ones. ``--table`` writes what ``sass/tables`` ships.
 
-    python benchmarks/sass_latencies.py [--table FILE] [--parts fixed,chain,rate,stream,power]
+    python benchmarks/sass_latencies.py [--table FILE] [--parts fixed,chain,rate,stream,mixed,power]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sass_probes import ffma_power, ffma_stream, fixed_latency, throughput
+from sass_probes import ffma_power, ffma_stream, fixed_latency, mixed_kernels, throughput
 from sass_probes.probe_kernel import NAME, PTX, SELF, image
 
 from tilewright import cuda
@@ -31,6 +31,7 @@ from tilewright import cuda
 OUT_BYTES, DATA_BYTES, BASE = 1 << 16, 1 << 20, 0x100
 POWER_TURNS = 20_000
 LIMIT = 8  # seconds of one kernel
+FAILURES = 3  # of a part, then the rest is left out
 COUNTS = 8, 40  # turns of the two launches that are compared
 Row = tuple[str, str, str]  # kind, instruction, cycles: a number, or consumer=number; …
 
@@ -40,8 +41,17 @@ class Probe:
 
     def __init__(self) -> None:
         self.gpu = cuda.gpu()
-        self.shell = bytes(cuda.compile(PTX, "sm_90a").code)
+        self.shell = self._shell(512)
         self.out, self.data = self.gpu.alloc(OUT_BYTES), self.gpu.alloc(DATA_BYTES)
+
+    def _shell(self, threads: int) -> bytes:
+        text = PTX.replace(".maxntid 512", f".maxntid {threads}")
+        return bytes(cuda.compile(text, "sm_90a").code)
+
+    def of_many_registers(self) -> Probe:
+        """This probe, for kernels of up to 256 threads and 255 registers."""
+        self.shell = self._shell(256)
+        return self
 
     def fill(self, offset: int) -> None:
         """Write each word's address, less ``offset``, to data."""
@@ -115,12 +125,19 @@ def rate(probe: Probe, start: int) -> Iterator[list[Row]]:
 
 def stream(probe: Probe, start: int) -> Iterator[list[Row]]:
     """Cycles of a scheduler for a turn of an SGEMM's loop, in variants."""
-    probe.fill(0)
+    probe.of_many_registers().fill(0)
     for name, variant in list(ffma_stream.STREAMS.items())[start:]:
         code, size = ffma_stream.kernel(variant)
         cycles = probe.cycles(code, variant.warps, 1, 252)
         share = 128 * variant.depth * variant.warps / 4 / cycles
         yield [("stream", f"{name}: {size} instructions, FFMA {share:.4f}", f"{cycles:.1f}")]
+
+
+def mixed(probe: Probe, start: int) -> Iterator[list[Row]]:
+    """Cycles of a turn of each generated kernel; their model is tested with them."""
+    probe.fill(0)
+    for kernel in mixed_kernels.mixed_kernels()[start:]:
+        yield [("mixed", kernel.name, f"{probe.cycles(kernel.code(), kernel.warps, 1):.2f}")]
 
 
 def power(probe: Probe, start: int) -> Iterator[list[Row]]:
@@ -156,12 +173,12 @@ def _board() -> str:
     return done.stdout.strip()
 
 
-PARTS = {f.__name__: f for f in (fixed, chain, rate, stream, power)}
+PARTS = {f.__name__: f for f in (fixed, chain, rate, stream, mixed, power)}
 
 
 def measured(part: str) -> Iterator[Row]:
     """All rows of a part. A kernel that faults or hangs ends its process; the next goes on."""
-    start = 0
+    start = failures = 0
     while True:
         command = [sys.executable, __file__, "--part", part, "--start", str(start)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -171,14 +188,18 @@ def measured(part: str) -> Iterator[Row]:
         if not child.returncode:
             return
         yield ("fails", f"number {start} of {part}", str(child.returncode))
-        start += 1
+        start, failures = start + 1, failures + 1
+        if failures == FAILURES:
+            return
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path, help="write all rows to this file")
     parser.add_argument(
-        "--parts", default="fixed,chain,rate", help="and stream: an SGEMM's loop, power: FFMA alone"
+        "--parts",
+        default="fixed,chain,rate",
+        help="and stream: an SGEMM's loop, mixed: generated kernels, power: FFMA alone",
     )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)

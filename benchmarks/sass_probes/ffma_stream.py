@@ -15,6 +15,12 @@ from sass_probes.probe_kernel import ENTRY, EXIT, WAIT, assembled
 ROWS, COLUMNS = 8, 16
 A, B, C = (64, 72), (80, 96), 112  # first registers of both sets of factors; of the accumulators
 ADDRESS_A, ADDRESS_B, SPARE = 10, 11, 20
+# Bits of the lane's number that choose the vector of A, and of B.
+PATTERNS = {
+    "kernel": ((1, 3), (0, 2, 4)), "2 × 16": ((4,), (0, 1, 2, 3)), "8 × 4": ((0, 1, 2), (3, 4)),
+    "2 × 16, others": ((1,), (0, 2, 3, 4)), "1 × 32": ((), (0, 1, 2, 3, 4)),
+    "4 × 8, others": ((3, 4), (0, 1, 2)),
+}  # fmt: skip
 LOADS = (ROWS + COLUMNS) // 4
 
 
@@ -54,6 +60,7 @@ STREAMS: dict[str, Stream] = {
     "loads, 4 warps": replace(PLAIN, warps=4),
     "loads, one address": replace(PLAIN, pattern="same"),
     "loads, own addresses": replace(PLAIN, pattern="own"),
+    **{f"loads, lanes {p}": replace(PLAIN, pattern=p) for p in PATTERNS},
     "loads, results unused": replace(PLAIN, extra="LDS.128 R20, [R{a}]", uses=False),
     "loads at rows' ends": replace(PLAIN, places=tuple(16 * i for i in range(1, 7))),
     "loads, in a row": replace(PLAIN, places=(4,) * LOADS),
@@ -64,7 +71,9 @@ STREAMS: dict[str, Stream] = {
     "loads, yield at rows' ends": replace(PLAIN, row_control="--:-:-:Y:1", columns_kept=False),
     "yield at rows' ends": Stream(row_control="--:-:-:Y:1", columns_kept=False),
     "columns not kept": Stream(columns_kept=False),
-    "three loads": replace(PLAIN, places=spread(3, 4, 42), uses=False),
+    "three loads": replace(
+        PLAIN, extra="LDS.128 R20, [R{a}]", places=spread(3, 4, 42), uses=False
+    ),
     "loads of 4 bytes": replace(PLAIN, extra="LDS R20, [R{a}]", uses=False),
     "loads of 8 bytes": replace(PLAIN, extra="LDS.64 R20, [R{a}]", uses=False),
     "12 loads of 8 bytes": replace(PLAIN, extra="LDS.64 R20, [R{a}]", uses=False,
@@ -130,20 +139,20 @@ def _extra(stream: Stream, number: int, following: int) -> str:
 
 
 def _addresses(pattern: str) -> list[str]:
-    """Lines that set the addresses of loads from the lane's number in R0: of a warp of 4 × 8
-    threads, 4 vectors of A and 8 of B; or all the same; or each lane its own.
+    """Lines that set the addresses of loads from the lane's number in R0: all the same, each lane
+    its own, or of a warp of so many lanes along the rows and columns.
     """
     if pattern == "same":
         return [f"--:-:-:Y:f MOV R{r}, RZ" for r in (ADDRESS_A, ADDRESS_B)]
     if pattern == "own":
         return [f"--:-:-:Y:f IMAD.SHL.U32 R{r}, R0, 0x10, RZ" for r in (ADDRESS_A, ADDRESS_B)]
     lines = [f"--:-:-:Y:f MOV R{r}, RZ" for r in (ADDRESS_A, ADDRESS_B)]
-    bits = {ADDRESS_A: {1: 4, 3: 5}, ADDRESS_B: {0: 4, 2: 5, 4: 6}}
-    for register, moved in bits.items():
-        for bit, to in moved.items():
+    for register, moved in zip((ADDRESS_A, ADDRESS_B), PATTERNS[pattern], strict=True):
+        for to, bit in enumerate(moved, 4):
+            shift = f"IMAD.SHL.U32 R12, R12, {1 << to - bit:#x}, RZ"
             lines += [
                 f"--:-:-:Y:f LOP3.LUT R12, R0, {1 << bit:#x}, RZ, 0xc0, !PT",
-                f"--:-:-:Y:f IMAD.SHL.U32 R12, R12, {1 << to - bit:#x}, RZ",
+                f"--:-:-:Y:f {shift}",
                 f"--:-:-:Y:f LOP3.LUT R{register}, R{register}, R12, RZ, 0xfc, !PT",
             ]
     return lines

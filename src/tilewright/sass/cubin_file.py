@@ -182,13 +182,17 @@ class CubinFile:
         counts = (a.words for a in self.attributes() if a.code == REGISTER_COUNT)
         return next((w[1] for w in counts if len(w) == 2 and w[0] == number), 0)
 
+    def register_limit(self, name: str) -> int:
+        """The most registers per thread that the function may have, as its launch bounds say."""
+        limits = [a.value for a in self.attributes(name) if a.code == MAXREG_COUNT]
+        return min([MAX_REGISTERS, *limits])
+
     def with_registers(self, name: str, count: int) -> CubinFile:
         """The cubin whose function has ``count`` registers per thread, 1 to 255.
 
         Raises CubinError for other counts, and for more than the kernel's own limit.
         """
-        limits = [a.value for a in self.attributes(name) if a.code == MAXREG_COUNT]
-        limit = min([MAX_REGISTERS, *limits])
+        limit = self.register_limit(name)
         if not 1 <= count <= limit:
             raise CubinError(f"registers of {name} must be between 1 and {limit}, got {count}")
         number = self._symbol_of(name)

@@ -24,6 +24,7 @@ from .pages.html_page import frame, page
 from .pages.notebook_views import module_html, traced_html
 from .pages.page_content import followed
 from .pages.sparse_steps import follow_sparse
+from .sass.issue_slots import draw_issue_slots
 from .sparse_picture import draw_sparse
 from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 
@@ -45,6 +46,7 @@ __all__ = [
     "draw_epilogue",
     "draw_fragment",
     "draw_instruction",
+    "draw_issue_slots",
     "draw_layout",
     "draw_sparse",
     "draw_tiled_copy",

@@ -9,6 +9,7 @@ from ..errors import LayoutError
 from ..gemm.epilogue.graph import EpilogueGraph
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma, make_tiled_mma
+from ..sass.machine.sm_timing import TimingReport
 from ..sparsity.sparse24 import Sparse24
 from ..sparsity.sparse_block import SparseBlock
 from .fragment_picture import draw_fragment
@@ -17,6 +18,7 @@ from .instruction_picture import draw_instruction
 from .layout_picture import draw_layout
 from .output.legend import legend_of
 from .output.picture_output import themed, with_legend, written
+from .sass.issue_slots import draw_issue_slots
 from .sparse_picture import draw_sparse
 from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
 
@@ -26,8 +28,9 @@ def draw(
     **how: Any,
 ) -> str:  # fmt: skip
     """The SVG of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction,
-    an atom, a TiledMma, a TiledCopy, an epilogue graph or a block of a sparse matrix. ``how`` are
-    the options of the function that draws it: ``draw_layout``, ….
+    an atom, a TiledMma, a TiledCopy, an epilogue graph, a block of a sparse matrix or a report of
+    the timing model of machine code. ``how`` are the options of the function that draws it:
+    ``draw_layout``, ….
 
     ``theme``: light or dark. ``legend``: what the colours mean, below the picture. ``file``: also
     write it, as SVG, PNG or PDF by the file's suffix; PNG and PDF need the package cairosvg.
@@ -59,6 +62,7 @@ _drawn.register(TiledCopy, draw_tiled_copy)
 _drawn.register(EpilogueGraph, draw_epilogue)
 _drawn.register(SparseBlock, draw_sparse)
 _drawn.register(Sparse24, draw_sparse)
+_drawn.register(TimingReport, draw_issue_slots)
 
 
 @_drawn.register

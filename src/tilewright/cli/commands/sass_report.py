@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import view
 from ...errors import CubinError, LaunchError, SassError
 from ...sass import CubinFile
 from ...sass.machine.sass_machine import SassMachine
@@ -59,6 +60,7 @@ def add(actions: Any) -> None:
     action.add_argument("--function", default="", metavar="NAME", help="default: the first")
     action.add_argument("--block", type=parse_dims, required=True, metavar="X[,Y[,Z]]")
     action.add_argument("--ctas", type=int, default=1, help="resident CTAs (1)")
+    action.add_argument("--picture", default="", metavar="FILE", help="draw the issue slots: .svg")
     action.add_argument("--shared", type=int, default=0, metavar="BYTES")
     action.add_argument("--arg", action="append", default=[], metavar="WHAT",
                         help="in the kernel's order: zeros:f32:64x64 (or ones, arange, random), "
@@ -147,6 +149,8 @@ def _time(options: argparse.Namespace) -> int:
     machine.run(name, (1,), block, values, shared_bytes=options.shared, trace=True)
     report = simulate(machine.code(name), machine.traces * options.ctas)
     _print(name, cubin.sm, report)
+    if options.picture:
+        view.draw(report, f"{name}, sm_{cubin.sm}", file=options.picture)
     return 0
 
 

@@ -13,7 +13,7 @@ from ... import cuda, target
 from ...compile_cache import store
 from ...long_calls import long_call
 from .device_protocol import Dim3, KernelSource, Matrix, PerKernelCache, PreparedLaunch
-from .serialized_kernel import SerializedKernel, loaded, source
+from .serialized_kernel import SerializedKernel, loaded, rescheduled, source
 
 if TYPE_CHECKING:
     from ...builder import Traced
@@ -51,9 +51,8 @@ class CudaDevice:
 
         def build() -> bytes:
             traced = kernel.trace()
-            return SerializedKernel(
-                traced.name, traced.dynamic_shared, self.assemble(traced)
-            ).pack()
+            cubin = rescheduled(self.assemble(traced), traced.name)
+            return SerializedKernel(traced.name, traced.dynamic_shared, cubin).pack()
 
         # the tools are in the key: an older driver can't load code of newer tools
         tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"

@@ -10,17 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import cuda, gemm
 from ...errors import DeviceError, MissingPackage
+from ...lazy_imports import deferred
 from ...source_key import source_key
 from ...version import __version__
 
 if TYPE_CHECKING:
     from ...builder import Traced
+
+_FFMA_KERNELS = "simt_"
+scheduler = deferred("...sass.schedule.ffma_loop.rescheduled_code", __package__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,16 @@ def assembled(traced: Traced, arch: str) -> cuda.Cubin:
     cubin = cuda.compile(traced.ptx, arch)
     if cubin.is_ptx:
         raise MissingPackage("this kernel must be assembled by ptxas", hint=cuda.ptxas.HINT)
-    return cubin
+    return rescheduled(cubin, traced.name)
+
+
+def rescheduled(cubin: cuda.Cubin, name: str) -> cuda.Cubin:
+    """The machine code of kernel ``name``; where it is of FFMAs, with a loop that tilewright
+    scheduled.
+    """
+    if cubin.is_ptx or not name.startswith(_FFMA_KERNELS):
+        return cubin
+    return replace(cubin, code=scheduler.rescheduled_code(cubin.code, name))
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -148,7 +161,8 @@ def loaded(arch: str, kernel: str) -> SerializedKernel | None:
 # --- the cache's key ----------------------------------------------------------------------------
 
 
-SOURCE = "gemm", "cuda.assembler"  # with their imports: the code that determines a kernel
+# With their imports: the code that determines a kernel.
+SOURCE = "gemm", "cuda.assembler", "sass.schedule.ffma_loop.rescheduled_code"
 
 
 def source() -> str:

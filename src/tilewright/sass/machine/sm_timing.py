@@ -3,8 +3,8 @@
 Four schedulers issue one instruction a cycle each (on sm_5x a second one after a stall of 0): of
 the same warp as before, else of the oldest; a warp that yields goes behind the others. An
 instruction waits for its warp's stall, the barriers of its wait mask, its pipe, and the operands'
-register banks. Shared memory is one pipe of the SM, global memory has a fixed latency: caches,
-DRAM and clocks are not modelled.
+register banks (``sm_pipes``). Shared memory is one pipe of the SM, global memory has a fixed
+latency: caches, DRAM and clocks are not modelled.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..lint.register_banks import Slots, bank_conflicts, next_cached
+from ..lint.register_banks import BANKS, Slots, next_cached
 from .code_paths import SassCode
 from .hazards import dependency_barriers
 from .instruction_properties import InstructionProperties, instruction_properties
-from .measured_timing import measured_timing
+from .sm_pipes import bank_reads, sm_pipes
 
 SCHEDULERS = 4
+SlotSpan = tuple[int, int, str]
+_SHOWN = ("fma", "alu", "fma_heavy", "memory")  # pipes with a colour of their own
 Trace = Sequence[tuple[int, int]]  # (instruction, wavefronts in shared memory) in order of issue
-_LATENCY = {"shared": 28, "global": 350, "texture": 350, "constant": 40, "local": 200,
-            "generic": 350, "": 20}  # fmt: skip
-# Cycles of the shared-memory pipe for the 32 words of a wavefront: maxas' microbenchmark on sm_5x
-_WAVEFRONT = {52: 2, 80: 1, 90: 1}
-_READ_CYCLES = 20  # after which sm_5x has read the operands of a memory instruction (maxas' wiki)
-_MEASURED = 90  # the architecture whose latencies are measured
-_FAR = ("global", "generic", "local")  # which cache an access hits is not modelled
+_BRANCH = {90: 2}  # cycles that a jump adds to its stall
+_RELEASE = {90: (6, 2, 16)}  # cycles from the last arrival at a CTA barrier: a + b warps, at most c
 _NEVER = 1 << 60
 
 
@@ -35,13 +32,33 @@ _NEVER = 1 << 60
 class TimingReport:
     """``cycles`` from the first issue to the last; ``issued`` instructions by mnemonic; ``lost``
     issue slots by reason: stall, barrier (scoreboard), pipe, bank, cta-barrier, exited.
-    ``first_warp`` has (instruction, cycle of issue) of the first warp, in order.
+    ``first_warp`` has (instruction, cycle of issue) of the first warp, in order. ``slots`` are the
+    spans of each scheduler: (first cycle, cycle after the last, the pipe that an instruction was
+    issued to or why the slot was lost). ``bank_reads`` are scheduler 0's: (cycle, registers read
+    from each bank).
     """
 
     cycles: int = 0
     issued: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     first_warp: list[tuple[int, int]] = field(default_factory=list)
+    slots: list[list[SlotSpan]] = field(default_factory=lambda: [[] for _ in range(SCHEDULERS)])
+    bank_reads: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+    def lose(self, scheduler: int, start: int, cycles: int, reason: str) -> None:
+        """Count slots that are lost."""
+        self.lost[reason] += cycles
+        self.note(scheduler, start, start + cycles, reason)
+
+    def note(self, scheduler: int, start: int, end: int, kind: str) -> None:
+        """Add a span, to the one before where that is of its kind."""
+        spans = self.slots[scheduler]
+        if start == end:
+            return
+        if spans and spans[-1][1:] == (start, kind):
+            spans[-1] = (spans[-1][0], end, kind)
+        else:
+            spans.append((start, end, kind))
 
     def utilisation(self, mnemonic: str = "FFMA") -> float:
         """The share of issue slots that a mnemonic takes."""
@@ -74,8 +91,7 @@ class _Simulation:
         self.left = Counter(w.cta for w in self.warps)
         self.waiting: dict[int, list[_Warp]] = {}
         self.queues = [self.warps[i::SCHEDULERS] for i in range(SCHEDULERS)]
-        self.pipes: dict[tuple[int, str], int] = {}
-        self.shared_free = 0
+        self.pipes = sm_pipes(code.sm)
         self.last: list[_Warp | None] = [None] * SCHEDULERS
         self.report = TimingReport()
         self.rows: list[InstructionProperties | None] = [
@@ -101,7 +117,7 @@ class _Simulation:
         for scheduler, queue in enumerate(self.queues):
             if queue:
                 reason = min(self._ready(w, scheduler, now) for w in queue)[1]
-                self.report.lost[reason] += later - now - 1
+                self.report.lose(scheduler, now + 1, later - now - 1, reason)
         return later
 
     def _ready(self, warp: _Warp, scheduler: int, now: int) -> tuple[int, str]:
@@ -116,7 +132,8 @@ class _Simulation:
         if text is not None and row.mnemonic == "DEPBAR":
             times += [(warp.barriers[b], "barrier") for b, left in dependency_barriers(text)
                       if not left]  # fmt: skip
-        times.append((self.pipes.get((scheduler, row.pipe), 0), "pipe"))
+        if text is not None:
+            times.append(self.pipes.free(scheduler, row, text, warp.cached))
         return max(times)
 
     def _slot(self, scheduler: int, queue: list[_Warp], now: int) -> bool:
@@ -130,7 +147,7 @@ class _Simulation:
                 self._issue(warp, scheduler, now)
                 return True
             waits.append((time, reason))
-        self.report.lost[min(waits)[1]] += 1
+        self.report.lose(scheduler, now, 1, min(waits)[1])
         return False
 
     def _issue(self, warp: _Warp, scheduler: int, now: int) -> None:
@@ -139,18 +156,23 @@ class _Simulation:
         control, text = instruction.control, instruction.text
         assert control is not None and text is not None and row is not None
         self.report.issued[row.mnemonic] += 1
+        pipe = row.pipe if row.pipe in _SHOWN else "other"
+        self.report.note(scheduler, now, now + 1, pipe)
+        if not scheduler:
+            reads = bank_reads(self.code.sm, text, warp.cached)
+            self.report.bank_reads.append(
+                (now, tuple(reads[b] for b in range(BANKS[self.code.sm][0])))
+            )
         if warp is self.first:
             self.report.first_warp.append((index, now))
-        conflicts = bank_conflicts(self.code.sm, text, warp.cached)
+        done = self.pipes.issue(scheduler, row, text, warp.cached, wavefronts, now)
         warp.cached = next_cached(self.code.sm, text, warp.cached)
-        self.pipes[scheduler, row.pipe] = now + row.interval + conflicts
-        done = self._complete(row, text.opcode, wavefronts, now)
-        read = min(done, now + _READ_CYCLES) if self.code.sm < 70 else done
-        for barrier, at in ((control.write, done), (control.read, read)):
-            warp.barriers[barrier] = max(warp.barriers[barrier], at)  # barrier 0 is none
+        for barrier, cycle in ((control.write, done.written), (control.read, done.read)):
+            if barrier:
+                warp.barriers[barrier] = max(warp.barriers[barrier], cycle)
         stall = control.stall if self.code.sm < 70 else max(1, control.stall)
-        warp.ready = now + stall + conflicts
-        warp.reason = "bank" if conflicts and stall <= 1 else "stall"
+        warp.ready = now + stall + done.conflicts
+        warp.reason = "bank" if done.conflicts and stall <= 1 else "stall"
         warp.at += 1
         self.last[scheduler] = warp
         if control.yields:
@@ -161,24 +183,19 @@ class _Simulation:
             self._finish(warp, scheduler)
         elif row.mnemonic == "BAR":
             self._arrive(warp, now)
+        elif warp.trace[warp.at][0] != index + 1:
+            warp.ready += _BRANCH.get(self.code.sm, 0)
         elif stall == 0 and self._ready(warp, scheduler, now)[0] <= now and self.code.sm < 70:
             self._issue(warp, scheduler, now)
-
-    def _complete(self, row: InstructionProperties, opcode: str, wavefronts: int, now: int) -> int:
-        """The cycle in which a variable instruction's barrier is released."""
-        if row.space == "shared":
-            start = max(now, self.shared_free)
-            self.shared_free = start + _WAVEFRONT[self.code.sm] * max(1, wavefronts)
-            return self.shared_free + _LATENCY["shared"]
-        known = self.code.sm == _MEASURED and row.space not in _FAR
-        measured = measured_timing().chain(opcode) if known else None
-        return now + (_LATENCY[row.space] if measured is None else round(measured))
 
     def _arrive(self, warp: _Warp, now: int) -> None:
         """A CTA barrier: the last warp of the CTA lets all go on."""
         come = self.waiting.setdefault(warp.cta, [])
         come.append(warp)
         resume, warp.ready, warp.reason = warp.ready, _NEVER, "cta-barrier"
+        if self.code.sm in _RELEASE:
+            first, each, most = _RELEASE[self.code.sm]
+            resume = max(resume, now + min(most, first + each * self.left[warp.cta]))
         if len(come) == self.left[warp.cta]:
             for other in come:
                 other.ready = resume

@@ -207,7 +207,8 @@ def _wanted(
     rest = [i for i in others if i not in found]
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
     found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
-    first = max(0, copying - _STEP * (len(early) + 1))
+    row = max(len(outer[0].columns), _STEP)  # one at the end of each
+    first = max(0, copying - row * (len(early) + 1))
     found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
     return found
 

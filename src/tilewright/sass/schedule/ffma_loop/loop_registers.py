@@ -19,6 +19,7 @@ from .loop_values import LoopValues, RegisterGroup
 
 _BANKS = 2
 _STACK_POINTER = 1
+_HELD = (1600, 800, 400, 200, 0)  # instructions for which a copy's address registers are not reused
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,22 @@ class LoopRegisters:
 
 
 def loop_registers(loop: LoopValues, order: Sequence[SassText], limit: int) -> LoopRegisters:
-    """Registers below ``limit``. Raises SassError where the values don't fit."""
+    """Registers below ``limit``. A copy's address registers are left alone for as long as fits, as
+    it is late in reading them. Raises SassError where the values don't fit.
+    """
+    for held in _HELD:
+        try:
+            return _placed(loop, order, limit, held)
+        except SassError:
+            if not held:
+                raise
+    raise AssertionError
+
+
+def _placed(loop: LoopValues, order: Sequence[SassText], limit: int, held: int) -> LoopRegisters:
     live = _live_places(loop, order)
+    entering = frozenset(n for n, mask in live.items() if mask >> len(order) & 1)
+    _hold(live, loop, order, held)
     occupied = [0] * limit
     occupied[_STACK_POINTER] = -1  # ptxas writes it without a barrier
     found: dict[int, int] = {}
@@ -47,7 +62,6 @@ def loop_registers(loop: LoopValues, order: Sequence[SassText], limit: int) -> L
             bank = wanted.get(group.first)
             order_of = sorted(range(limit), key=lambda r: bank is not None and r % _BANKS != bank)
             _place(group, order_of, live, occupied, found)
-    entering = frozenset(n for n, mask in live.items() if mask >> len(order) & 1)
     _check(loop, order, found, entering)
     return LoopRegisters(found, entering)
 
@@ -112,6 +126,17 @@ def _live_places(loop: LoopValues, order: Sequence[SassText]) -> dict[int, int]:
     for n in live:  # live where the loop begins, with each other
         masks[n] |= 1 << len(order)
     return masks
+
+
+def _hold(live: dict[int, int], loop: LoopValues, order: Sequence[SassText], held: int) -> None:
+    """Add the ``held`` instructions after each copy to the places where its addresses are live."""
+    for place, text in enumerate(order):
+        if text.opcode.startswith("LDGSTS"):
+            after = range(place + 1, place + 1 + min(held, len(order) - 1))
+            mask = sum(1 << i % len(order) for i in after)
+            for file, number in register_effects(loop.sm, text).reads:
+                if file == "R" and number >= VIRTUAL:
+                    live[number] |= mask
 
 
 def _accumulator_banks(order: Sequence[SassText], found: Mapping[int, int]) -> dict[int, int]:
