@@ -299,16 +299,20 @@ def test_the_best_is_first() -> None:
     assert choose(PROBLEM, H200) == ranked(PROBLEM, H200)[0][1]
 
 
-def test_clusters_of_four_and_more_are_resident_all_at_once() -> None:
+def clusters_of_four_and_more(problem: Problem) -> list[TmaConfig]:
+    found = [c for _, c in ranked(problem, H200) if isinstance(c, TmaConfig) and c.ctas > 2]
+    return [c for c in found if c.cluster_tiles(problem) > c.resident_clusters(H200)]
+
+
+def test_clusters_of_four_in_several_waves_where_rows_straddle_lines() -> None:
     """Rows of 128 bytes that straddle two L2 lines are two requests, so multicast is faster."""
-    problem = Problem(300, 3000, 3000, *("bf16",) * 3, align_d=8)
-    assert choose(problem, H200).ctas >= 4
-    for size in (100, 300, 1000, 4096):
-        for _, config in ranked(replace(problem, m=size), H200):
-            if isinstance(config, TmaConfig) and config.ctas > 2:
-                assert config.cluster_tiles(replace(problem, m=size)) <= config.resident_clusters(
-                    H200
-                )
+    for size in (100, 1000):
+        aligned = Problem(size, 3000, 3072, *("bf16",) * 3)
+        assert not clusters_of_four_and_more(aligned)
+        more = clusters_of_four_and_more(aligned.with_sizes(size, 3000, 3000))
+        assert {c.ctas for c in more} == {4}
+    for sizes in ((300, 3000, 3000), (1008, 4712, 2504)):
+        assert choose(Problem(*sizes, *("bf16",) * 3), H200).ctas >= 4
 
 
 @pytest.mark.parametrize(("m", "width"), [(72, 72), (208, 104)], ids=["one", "two"])

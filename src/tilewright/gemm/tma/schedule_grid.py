@@ -17,6 +17,7 @@ from ..columns import Column, tile_count
 from ..config_checks import MAX_SPLIT
 from ..problem import Problem
 from .cost.coefficients import PRODUCTS, coefficients
+from .launch.row_pitch import straddles
 from .stream_k.stream_k_tile_scheduler import tiles_of_group
 from .tma_geometry import resident_clusters
 
@@ -85,6 +86,8 @@ def schedules(
     more = (cm <= down) & (cn <= across) & (work_tiles[:, count:] <= resident[count:])
     if not by_requests:
         more &= (cm == 1) | (cn == 1) | (cm * cn > 4)
+    elif straddles(problem):  # clusters save requests in several waves, too
+        more |= (cm <= down) & (cn <= across) & (cm * cn == 4)
     stream_k = _stream_k(work_tiles[:, :1], resident[:1], -(-problem.k // bk))
     stream_k &= (tiles[4] != 0)[:, None] & _may_stream_k(problem)
     more = np.hstack((more, stream_k))

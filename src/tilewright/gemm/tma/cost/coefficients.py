@@ -1,9 +1,9 @@
 """Coefficients of the cost model of kernel ``tma``, fitted to measurements on an H200.
 
-``PRODUCTS`` are of plain products of 16-bit types that the L2 limits, by their sizes: 3,500 times
-of 210 problems, measured as by ``benchmarks/cost_sweep.py``. ``OTHERS`` are of all others: 7,000
-times of 230 older problems, without the terms that the fit to the newer ones added (0 or 1 there).
-``benchmarks/NOTES.md`` has both.
+``PRODUCTS`` are of plain products of 16-bit types, and of 8-bit floats with fast accumulation,
+that power does not limit: 3,900 times of 400 problems, measured as by ``benchmarks/cost_sweep.py``.
+``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
+the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...problem import Problem
 
-MIDDLE, LONGER = (193, 256), 768  # the smaller of M and N; the larger, at least
+LARGE, NARROW = 2.5e10, 256  # operations that power limits, but not with so few rows or columns
 
 
 class Coefficients(NamedTuple):
@@ -60,6 +60,7 @@ class Coefficients(NamedTuple):
     bandwidth_sms: float  # fraction of the SMs that reaches the memory bandwidth
     reread: float  # fraction of repeated reads that misses the L2
     reread_in_one_wave: float  # of that
+    reread_beside: float  # and of that, of columns that consecutive CTAs without clusters share
     saved: float  # of the seconds that the rule of launches expects of an order
 
 
@@ -74,29 +75,32 @@ OTHERS = Coefficients(
     stored_byte=0.0, pingpong=0.2, narrow_pingpong=0.5, lone_pingpong=2.0, power_limited=1.08,
     power_pingpong=1.0, power_one_wave=1.08, sustained=0.76, load_power=0.0, reduction=1.4e-6,
     reduction_split=0.07e-6, reduction_byte=1 / 4.7e12, bandwidth_sms=0.94, reread=0.42,
-    reread_in_one_wave=0.4, saved=0.0,
+    reread_in_one_wave=0.4, reread_beside=1.0, saved=0.0,
 )  # fmt: skip
 
 PRODUCTS = Coefficients(
-    k_block=15.76, k_block_alone=16.37, cluster_sync=5.695, wgmma=1.165, shared_read=0.757,
-    shared_write=0.7312, promotion=0.6592, load_latency=1301, stage_latency=0.4019,
-    loaded_bytes=82.32, l2_request=1.344, straddle={128: 1, 64: 1.755, 32: 1.935, 16: 3.11},
-    multicast=1.184, relief=0.4729, relief_of_cluster=0.6344, memory_request=0.07354,
-    memory_request_later=0.1023, distinct_request=0.09512, distinct_of_cluster=0.1206,
-    distinct_later=0.01767, zero_fill=21.79, launch=1.19e-6,
-    cluster={1: 0, 2: 2.842e-7, 4: 1.005e-7, 8: 3.25e-7}, epilogue=2.409e-7,
-    epilogue_element=1.582e-11, epilogue_tile=7.595e-8, narrow_stores=0.9991,
-    stored_byte=1.083e-11, pingpong=0.5113, narrow_pingpong=0.607, lone_pingpong=1.043,
-    power_limited=1.1, power_pingpong=1.058, power_one_wave=1.042, sustained=0.983,
-    load_power=10.86, reduction=1.663e-6, reduction_split=1.007e-8, reduction_byte=1.55e-13,
-    bandwidth_sms=0.397, reread=0.0301, reread_in_one_wave=0.2525, saved=0.5955,
+    k_block=22.69, k_block_alone=17.68, cluster_sync=19.08, wgmma=1.351, shared_read=1.059,
+    shared_write=0.5932, promotion=0.5825, load_latency=1749, stage_latency=0.04802,
+    loaded_bytes=90.78, l2_request=1.39, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
+    multicast=1.222, relief=0.356, relief_of_cluster=1.162, memory_request=0.3226,
+    memory_request_later=0.08932, distinct_request=0.05832, distinct_of_cluster=0.2204,
+    distinct_later=0.04658, zero_fill=10.72, launch=4.496e-7,
+    cluster={1: 0, 2: 7.716e-7, 4: 8.26e-8, 8: 1.819e-7}, epilogue=2.782e-7,
+    epilogue_element=1.062e-11, epilogue_tile=1.472e-7, narrow_stores=1.432,
+    stored_byte=1.166e-11, pingpong=0.3806, narrow_pingpong=0.5359, lone_pingpong=1.145,
+    power_limited=1.19, power_pingpong=1.049, power_one_wave=0.9999, sustained=1.222,
+    load_power=11.17, reduction=1.185e-6, reduction_split=6.823e-8, reduction_byte=2.753e-13,
+    bandwidth_sms=0.9299, reread=0.6017, reread_in_one_wave=0.7243, reread_beside=0.007474,
+    saved=1.047,
 )  # fmt: skip
 
 
 def coefficients(problem: Problem) -> Coefficients:
     """The coefficients of a problem."""
     more = problem.weights, problem.scaling, problem.epilogue, problem.groups
-    plain = all(x is None for x in more) and not problem.sparse and problem.input.bits == 16
-    (least, most), sizes = MIDDLE, sorted((problem.m, problem.n))
-    fitted = least <= sizes[0] <= most and sizes[1] >= LONGER
-    return PRODUCTS if plain and fitted else OTHERS
+    plain = all(x is None for x in more) and not problem.sparse
+    fitted = problem.input.bits == 16 or (problem.input.bits == 8 and problem.fast)
+    aligned = problem.align_a == problem.align_b == problem.align_d == 16
+    small = problem.flops < LARGE or min(problem.m, problem.n) <= NARROW
+    single = problem.batch == 1
+    return PRODUCTS if plain and single and fitted and aligned and small else OTHERS

@@ -376,9 +376,11 @@ def _memory(
     down, across = work.grid
     m, n = select(configs.swap, problem.n, problem.m), select(configs.swap, problem.m, problem.n)
     narrow = problem.b_bits / problem.input.bits  # rows are prepared weights, or as wide as columns
-    repeated = m * narrow * (across > 1) + n * (down > 1)
+    one_wave = work.work_tiles <= costs.resident
+    beside = np.where(one_wave & (configs.ctas == 1), c.reread_beside, 1.0)
+    repeated = m * narrow * (across > 1) + n * (down > 1) * beside
     read = c.reread * repeated * problem.k * problem.input.bits / 8 * problem.batch
-    read = read * np.where(work.work_tiles <= costs.resident, c.reread_in_one_wave, 1.0)
+    read = read * np.where(one_wave, c.reread_in_one_wave, 1.0)
     moved = (float(problem.bytes) + read) * costs.bursts + work.partial_tiles * costs.partial_bytes
     idle = c.bandwidth_sms * costs.resident / np.maximum(1, work.work_tiles)
     return moved * (MEMORY_BYTE * np.maximum(1.0, idle))

@@ -17,3 +17,8 @@ def pitch_divisor(problem: Problem, name: str) -> int:
     length = problem.k if k_major else {"a": problem.m, "b": problem.n}[name]
     pitch: int = power_of_two_divisor(length * problem.input.bits // 8, SWIZZLE_BYTES)
     return max(pitch, 16)
+
+
+def straddles(problem: Problem) -> bool:
+    """Whether rows of A or B, as the kernel reads them, begin inside of an L2 request's bytes."""
+    return min(pitch_divisor(problem, name) for name in "ab") < SWIZZLE_BYTES
