@@ -21,7 +21,7 @@ def test_the_heuristics_best_come_first_then_other_structures_that_fit() -> None
         gemm.check(problem, config, DEFAULT_DEVICE)
     structures = {(c.tile[0], c.tile[2], c.pingpong, c.cluster, c.split > 1) for c in found[5:]}
     assert len(structures) > 8
-    assert {(2, 1), (1, 2)} <= {c.cluster for c in found}
+    assert len({c.cluster for c in found}) > 4
 
 
 def test_problems_are_others_for_each_seed() -> None:

@@ -114,7 +114,7 @@ ERRORS = {
         lambda acc: {"d": acc, "m": functions.amax(LEAKED[0])}, "a value of another epilogue"
     ),
     "only a reduction": (lambda acc: functions.amax(acc), "must return D"),
-    "a reduction as operand": (lambda acc: acc + functions.amax(acc), "a constant must be"),
+    "a reduction as operand": (lambda acc: acc + functions.amax(acc), "must not be an operand"),
     "an unknown reduction": (
         lambda acc: {"d": acc, "m": TracedReduction(acc, "prod", "n")}, "must be max or sum"
     ),

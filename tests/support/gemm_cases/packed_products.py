@@ -9,6 +9,7 @@ import numpy as np
 from tilewright import gemm
 from tilewright.dtypes import dtype
 from tilewright.gemm import MatrixStrides, Problem
+from tilewright.gemm.kernel_launch import MATRICES, METADATA_ADDRESSES
 from tilewright.run.devices.device_protocol import ExecutionDevice
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,8 @@ def product(
         addresses.append(on.alloc(max(rows.size, 16)))
         on.upload(addresses[-1], rows, rows.size)
     workspace = on.alloc(max(16, gemm.workspace_bytes(problem, config, on.target)))
-    addresses = [*addresses[:4], workspace, 0, 0, 0, *addresses[4:]]
+    named = dict(zip((*"abcd", *METADATA_ADDRESSES[:1]), addresses, strict=False))
+    slots = [(named | {"w": workspace}).get(name, 0) for name in MATRICES]
     rows = {"a": problem.m, "b": problem.n}
     strides = {x: MatrixStrides(pitch * per, pitch * per * n) for x, n in rows.items()}
     strides |= {x: MatrixStrides(problem.n, problem.m * problem.n) for x in "cd"}
@@ -58,7 +60,7 @@ def product(
         traced = step.kernel.trace()
         shared = traced.dynamic_shared + step.shape.unused
         start = on.prepare(on.compile(traced), step.shape.grid, step.shape.block, shared)
-        start(bytes(step.arguments.pack(addresses, ((1.0, 0), (1.0, 0)))), 0)
+        start(bytes(step.arguments.pack(slots, ((1.0, 0), (1.0, 0)))), 0)
     on.wait()
     d = np.empty((1, c.size), np.int32)
     on.download(d, addresses[3], c.size)

@@ -69,8 +69,8 @@ def problem_class(problem: Problem, config: Config) -> Problem:
     """The problem that represents all with the same kernel. With split-K the kernel stores partial
     accumulators, and the reduction kernel reads C and writes D.
     """
-    found = cp_async_mainloop.problem_class(problem, config)
-    return found if config.split == 1 else _partial_problem(found)
+    shown = problem if config.split == 1 else _partial_problem(problem)
+    return cp_async_mainloop.problem_class(shown, config)
 
 
 def _partial_problem(problem: Problem) -> Problem:
