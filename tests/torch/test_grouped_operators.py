@@ -99,6 +99,37 @@ def test_gradients_along_k_and_of_gathered_rows() -> None:
         near(one, two)
 
 
+def test_rows_of_no_group_may_have_any_index() -> None:
+    a, b, ends = drawn(8, 16), drawn(2, 16, 24, seed=1), torch.tensor([1, 2, 4])
+    options = {
+        "offsets": ends, "gather": [99, 3, 0, 7, -1], "scatter": torch.tensor([1, 3, 0, 1, 0]),
+    }  # fmt: skip
+    ours = gradients(lambda a, b: tilewright.grouped_matmul(a, b, **options), a, b)
+
+    def gathered(a: Any, b: Any) -> Any:
+        d = by_groups([1, 3])(a[[3, 0, 7]], b)
+        zeros = torch.zeros_like(d[0])
+        return torch.stack([d[1], d[2], zeros, d[0], zeros])
+
+    for one, two in zip(ours, gradients(gathered, a, b), strict=True):
+        near(one, two)
+
+
+def test_indices_that_are_not_possible_are_errors() -> None:
+    a, b, ends = drawn(8, 16).requires_grad_(), drawn(2, 16, 24), [3, 8]
+    for named, error, text in (
+        ({"gather": [0, 1, -1, 3, 4, 5, 6, 7]}, ProblemError, "gather must name rows of a"),
+        ({"gather": list(range(1, 9))}, ProblemError, "gather must name rows of a"),
+        ({"gather": torch.ones(8)}, DtypeError, "gather must be one of s32, s64"),
+        ({"scatter": list(range(4, 12))}, ProblemError, "scatter must name rows of the result"),
+        ({"scatter": [0, 1]}, ProblemError, "scatter must have 8 elements"),
+        ({"offsets": "ab"}, ProblemError, "offsets must be integers"),
+        ({"along": "k", "gather": [0]}, ProblemError, "must come with offsets of groups of rows"),
+    ):
+        with pytest.raises(error, match=text):
+            tilewright.grouped_matmul(a, b, **({"offsets": ends} | named))
+
+
 CHOICES = torch.tensor([[0, 2], [2, 1], [-1, 0], [1, 2], [0, 1]])
 
 
@@ -130,6 +161,21 @@ def test_gradients_of_a_layer_of_experts() -> None:
         near(one, two)
     with torch.no_grad():
         near(layer(*experts()), ours[0])
+
+
+def test_arguments_of_experts_are_checked_where_gradients_are_recorded() -> None:
+    x, up, gate, down, weights = experts()
+    x.requires_grad_()
+    for arrays, error, text in (
+        ((x, up, gate, down, CHOICES, weights.T.contiguous().T), ProblemError, "contiguous"),
+        ((x, up, gate, down, CHOICES, weights[:2]), ProblemError, "weights must have shape"),
+        ((x, up, gate, down[:2], CHOICES, weights), ProblemError, "w_down must have shape"),
+        ((x, up, gate, down, CHOICES[:3], weights[:3]), ProblemError, "indices must have shape"),
+        ((x, up, gate, down, CHOICES.float(), weights), DtypeError, "indices must be one of"),
+        ((x, up, gate, down, None, weights), ProblemError, "indices must be a tensor"),
+    ):
+        with pytest.raises(error, match=text):
+            tilewright.moe(*arrays)
 
 
 def test_operators_are_registered_whole() -> None:

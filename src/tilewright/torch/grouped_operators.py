@@ -48,6 +48,7 @@ def _moe_saved(
     """As ``moe``, but an expert's entries are in the order of their tokens, so that the gradients
     of the weights, sums over them, have the same bits in each run.
     """
+    experts.check(x, w_up, w_gate, w_down, indices, weights)
     groups, choices = w_up.shape[0], indices.shape[1]
     order, ends = _sorted_entries(indices, groups)
     rows = x[order // choices]

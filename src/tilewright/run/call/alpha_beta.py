@@ -59,10 +59,10 @@ def scale_factor(name: str, factor: Any, device: str, dtype: str = "f32") -> Sca
 
 
 def has_several(factor: Any) -> bool:
-    """Whether a factor is an array of several elements."""
+    """Whether a factor is an array of several elements, or of none, as an empty batch has."""
     if type(factor) is float or type(factor) is int or not array_view.is_array(factor):
         return False
-    return bool(prod(factor.shape) > 1)
+    return bool(prod(factor.shape) != 1)
 
 
 def _element(view: array_view.ArrayView) -> Any:

@@ -84,7 +84,8 @@ def matmul(
     numbers or one-element arrays. A one-element array on the GPU must be f32 (f64 for an f64
     result) and is read when the kernel runs. For an s32 result they must be the numbers 0 or 1. If
     ``alpha`` is 0, the values of ``a`` and ``b`` have no effect. Arrays of more elements broadcast
-    to the result, as operands of an epilogue do: (batch, 1, 1) is a factor for each matrix.
+    to the result, as operands of an epilogue do: (batch, 1, 1) is a factor for each matrix. Their
+    zeros are factors like others: 0 · NaN is NaN.
 
     ``device`` is where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``; None
     is a GPU if there is one, else the virtual machine. ``config`` is the kernel's configuration,

@@ -55,11 +55,7 @@ def moe(
     arrays = x, w_up, w_gate, w_down, indices, weights
     if own := array_view.operators(arrays):
         return own.moe(*arrays, activation=activation, device=device)
-    views = {
-        name: array_view.view(array)
-        for name, array in (("x", x), ("indices", indices), ("weights", weights))
-    }
-    experts = _check(views, {"w_up": w_up, "w_gate": w_gate, "w_down": w_down})
+    views, experts = check(*arrays)
     (tokens, hidden), choices = views["x"].shape, views["indices"].shape[1]
     type_, entries = views["x"].dtype, tokens * choices
     kind = array_view.kind_of(x)
@@ -133,6 +129,20 @@ def _gated(activation: str) -> Callable[..., Any]:
 def _launch(kernel: Traced, ctas: int, threads: int, arguments: Any, device: Any) -> None:
     grid, block = (ctas, 1, 1), (threads, 1, 1)
     launch(kernel, grid, block, arguments, device=device, programmatic=True)
+
+
+def check(
+    x: Any, w_up: Any, w_gate: Any, w_down: Any, indices: Any, weights: Any
+) -> tuple[dict[str, ArrayView], int]:
+    """The views of x, indices and weights, and the number of experts of ``moe``'s arguments.
+
+    Raises ProblemError, DtypeError.
+    """
+    views = {
+        name: array_view.view(array)
+        for name, array in (("x", x), ("indices", indices), ("weights", weights))
+    }
+    return views, _check(views, {"w_up": w_up, "w_gate": w_gate, "w_down": w_down})
 
 
 def _check(views: dict[str, ArrayView], matrices: dict[str, Any]) -> int:

@@ -187,5 +187,7 @@ def test_alpha_and_beta_of_each_matrix(dtype: str) -> None:
             assert got.dtype == c.dtype and np.array_equal(got, want.astype(c.dtype))
     with pytest.raises(EpilogueError, match="alpha must broadcast to D"):
         tilewright.matmul(a, b, alpha=np.ones(7, np.float32), device="vm")
+    none = tilewright.matmul(a[:0], b[:0], alpha=factor[:0], device="vm")
+    assert none.shape == (0, a.shape[1], b.shape[2])
     with pytest.raises(ProblemError, match="c must be given"):
         tilewright.matmul(a, b, beta=other, device="vm")

@@ -156,7 +156,8 @@ def _launch(
 
 def _is_list(b: Any) -> bool:
     """Whether B is a list of matrices, not a pair of stacks."""
-    return type(b) in (tuple, list) and len(b) > 0 and len(getattr(b[0], "shape", ())) == 2
+    shape = getattr(b[0], "shape", None) if type(b) in (tuple, list) and b else None
+    return isinstance(shape, tuple) and len(shape) == 2
 
 
 def _accumulator(acc: Any) -> Any:
