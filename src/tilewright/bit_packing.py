@@ -56,7 +56,7 @@ def unpack(t: str | DType, words: npt.ArrayLike) -> Array:
         both = words.view(np.uint8)
         result = np.empty((*both.shape, 2), np.uint8)
         result[..., 0], result[..., 1] = both & 15, both >> 4
-        return result.reshape(*words.shape[:-1], -1)
+        return result.reshape(*words.shape[:-1], total // t.bits)
     single = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
     split = single.reshape(*words.shape[:-1], total // t.bits, t.bits)
     return np.asarray((split << np.arange(t.bits, dtype=np.uint8)).sum(-1, dtype=np.uint8))

@@ -138,6 +138,27 @@ def test_a_stack_of_weights() -> None:
             tilewright.matmul(other, stack.T, **options)
 
 
+def test_products_without_elements() -> None:
+    """No rows of A, no weights, no K, no matrices."""
+    rng = SEED(4)
+    packed, x = quantized(rng, 72, 256, ("u4", 64, "integer")), operand(rng, 5, 256, "f16")
+    product = partial(tilewright.matmul, device="vm", config=SMALL)
+    arrays = packed.data, packed.scales, packed.zeros
+
+    def part(*index: slice) -> Any:
+        data, scales, zeros = (array[index] for array in arrays)
+        return tilewright.Packed(data, scales, "u4", 64, zeros)
+
+    none, every = slice(0), slice(None)
+    assert product(x[:0], packed.T).shape == (0, 72)
+    assert product(x, part(none).T).shape == (5, 0)
+    assert not product(x[:, :0], part(every, none).T).any()
+    whole = tilewright.Packed(packed.data[:, :0], packed.scales[:, :0], "u4")
+    assert not product(x[:, :0], whole.T).any()
+    stack = tilewright.Packed(packed.data[None][:0], packed.scales[None][:0], "u4", 64, 8)
+    assert product(x[None][:0], stack.T).shape == (0, 5, 72)
+
+
 def test_weights_are_reordered_once_and_nothing_is_lost() -> None:
     packed = quantized(SEED(2), 96, 384, ("u4", 128, "integer"))
     x = operand(SEED(3), 4, 384, "f16")

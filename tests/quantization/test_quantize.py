@@ -16,6 +16,7 @@ from tilewright.errors import DtypeError, ProblemError, TilewrightError
 from tilewright.number_conversion import decode, encode
 from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
 from tilewright.quantization.quantization_reference import saturated
+from tilewright.quantization.weight_types import weight_type
 
 RNG = np.random.default_rng(11)
 X = (RNG.standard_normal((150, 300)) * 2.0 ** RNG.integers(-6, 7, (150, 1))).astype(np.float32)
@@ -161,6 +162,53 @@ def test_dequantize_with_zero_points_by_a_kernel(type_: str) -> None:
         assert np.array_equal(matrix.dequantize(device="vm"), matrix.dequantize())
 
 
+def random_bits(shape: tuple[int, ...], type_: str) -> Any:
+    t = dtype(type_)
+    bits = RNG.integers(0, 1 << t.bits, shape).astype(f"u{t.bits // 8}")
+    return bits.view(t.numpy)
+
+
+@every_row("type_ group scale_type zeros dest", [
+    ("u4", 12, "f16", "integer", "f32"), ("s4", 128, "bf16", -3, "f16"),
+    ("u8", 8, "f32", "bf16", "f32"), ("s8", None, "f32", None, "bf16"),
+    ("e2m1", 32, "ue8m0", None, "bf16"), ("nf4", 24, "f32", None, "f32"),
+    ("e2m3", 32, "ue8m0", None, "f32"), ("e3m2", 16, "e4m3", None, "f16"),
+    ("e4m3", 33, "f16", None, "f32"), ("e5m2", 264, "bf16", None, "f32"),
+])  # fmt: skip
+def test_packed_weights_by_a_kernel(
+    type_: str, group: int | None, scale_type: str, zeros: Any, dest: str
+) -> None:
+    """Random bits, of scales too; a stack; transposed; with an order and a global scale."""
+    depth, lowest = 264 + 120 * (group in (32, 128, 16)), -8 if type_[0] == "s" else 0
+    bits = RNG.integers(0, 256, (2, 35, depth * weight_type(type_).bits // 8), np.uint8)
+    grid = (2, 35, depth // (group or depth))
+    scales = random_bits(grid, scale_type)
+    if zeros == "integer":
+        zeros = RNG.integers(lowest, lowest + 16, grid).astype(np.uint8)
+    elif zeros is not None and not isinstance(zeros, int):
+        zeros = random_bits(grid, zeros)
+    stack = Packed(bits, scales, type_, group, zeros)
+    one = zeros if zeros is None or isinstance(zeros, int) else zeros[0]
+    order = RNG.permutation(depth).astype(np.int32)
+    matrix = Packed(bits[0], scales[0], type_, group, one, order, np.array([0.3], np.float32))
+    for weights in (stack, stack.T, matrix):
+        found, expected = weights.dequantize(dest, device="vm"), weights.dequantize(dest)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(found.astype(float), expected.astype(float), equal_nan=True)
+
+
+def test_packed_weights_that_no_kernel_reads() -> None:
+    weights = Packed(np.zeros((4, 6), np.uint8), np.ones((4, 1), np.float32), "u4")
+    with pytest.raises(ProblemError, match="rows of a multiple of 8 elements"):
+        weights.dequantize(device="vm")
+    assert weights.dequantize().shape == (4, 12)
+    for dest in ("f64", "e4m3", None):
+        with pytest.raises(DtypeError, match="dtype must be one of f32, f16, bf16"):
+            weights.dequantize(dest)
+        with pytest.raises(DtypeError, match="dtype must be one of f32, f16, bf16"):
+            weights.dequantize(dest, device="vm")
+
+
 @every_row("type_", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "s8", "u8", "s4", "u4"])
 def test_saturated_is_encode(type_: str) -> None:
     """Numbers of the format, their midpoints and neighbours, random bits, special values."""
@@ -218,6 +266,8 @@ WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, scale=2.0, device="vm"), ProblemError, "1×128 or 128×128, got a given"),
     (lambda: quantize(X[:, 1:5], device="vm"), ProblemError, "x must be contiguous, with rows of"),
     (lambda: quantize_weight(X, "u4", 128), ProblemError, "group must divide K = 300, got 128"),
+    (lambda: quantize_weight(X * np.nan, "u4", 100), ProblemError, "no NaN, which u4 has not"),
+    (lambda: quantize_weight(W * np.nan, "mxfp4"), ProblemError, "no NaN, which e2m1 has not"),
     (lambda: quantize_weight(X, "u4", True), ProblemError, "group must divide K = 300, got True"),
     (lambda: quantize_weight(X, "u4", 100, "none"), ProblemError, "zeros must be None, or"),
     (lambda: quantize_weight(X, "s4", 100, "integer"), ProblemError, "for u4 and u8"),

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import dtype
-from ..errors import DeviceError, ProblemError
+from ..errors import DeviceError, DtypeError, ProblemError
 from ..lazy_imports import provided
-from ..number_conversion import decode
+from ..number_conversion import decode, encode
 
 Array = npt.NDArray[Any]
+FLOAT_TYPES = ("f32", "f16", "bf16")  # to which matrices are dequantized
 
 
 class ArrayInfo(NamedTuple):
@@ -48,10 +49,26 @@ def info(name: str, array: Any) -> ArrayInfo:
     return ArrayInfo(tuple(view.matrix_shape), view.dtype, view.device)
 
 
+def dense_info(name: str, array: Any) -> ArrayInfo:
+    """``info``, which also raises ProblemError for a sparse matrix."""
+    given = info(name, array)
+    _check_dense(name, array, provided("arrays").view(array))
+    return given
+
+
+def _check_dense(name: str, array: Any, view: Any) -> None:
+    if view.sparse:
+        kind = type(array).__name__
+        raise ProblemError(f"{name} must be dense, got {kind}", hint=f"{name}.decompress()")
+
+
 def codes(name: str, array: Any) -> Array:
-    """The array's bits as unsigned integers, in place. Raises DeviceError for one on a GPU."""
+    """The array's bits as unsigned integers, in place. Raises DeviceError for one on a GPU,
+    ProblemError for a sparse matrix.
+    """
     arrays = provided("arrays")
     view = arrays.view(array)
+    _check_dense(name, array, view)
     if view.device != "cpu":
         raise DeviceError(
             f"{name} must be on the CPU, got an array on {view.device}", hint=f"{name}.cpu()"
@@ -93,8 +110,16 @@ def new_array(like: Any, bits: Array, dtype: str) -> Any:
     return result if kind.finish is None else kind.finish(like, result)
 
 
-def as_float32(like: Any, values: Array) -> Any:
-    """float32 numbers as an array of the library of ``like``; NumPy's are returned as they are."""
-    if isinstance(like, np.ndarray):
+def rounded_array(like: Any, values: Array, type_: str) -> Any:
+    """float32 numbers, rounded to f32, f16 or bf16, as an array of the library of ``like``; f32 of
+    NumPy is returned as it is. Raises DtypeError for other types.
+    """
+    if type_ not in FLOAT_TYPES:
+        raise DtypeError(f"dtype must be one of {', '.join(FLOAT_TYPES)}, got {type_!r:.60}")
+    if type_ == "f32" and isinstance(like, np.ndarray):
         return values
-    return new_array(like, np.ascontiguousarray(values).view(np.uint32), "f32")
+    values = np.ascontiguousarray(values)
+    with np.errstate(all="ignore"):
+        return new_array(
+            like, values.view("u4") if type_ == "f32" else encode(type_, values), type_
+        )

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..errors import DeviceError, DtypeError, ProblemError
 from . import weight_types
-from .array_access import Array, as_float32, codes, info, numbers, sizes
+from .array_access import Array, codes, info, numbers, rounded_array, sizes
+from .dequantize_kernel import launch_packed
 from .matrix_operators import MatrixOperators
 from .scaled import Scaled, required, typed
 from .weight_format import FLOAT_ZEROS, PreparedWeights
@@ -175,8 +176,8 @@ class Packed(MatrixOperators):
     def _dense(self) -> Any:
         return self.dequantize()
 
-    def dequantize(self) -> Any:
-        """The matrix in f32, with ``shape``, an array of the library of ``scales``.
+    def dequantize(self, dtype: str = "f32", *, device: Any = None) -> Any:
+        """The matrix in f32, f16 or bf16, with ``shape``, an array of the library of ``scales``.
 
         With q the element's value and s its group's scale, both converted to f32 exactly, and ·,
         +, − f32 operations rounded to nearest even:
@@ -185,9 +186,22 @@ class Packed(MatrixOperators):
             integer zeros z    (q − z) · s       (q − z is exact)
             float zeros z      (q · s) + z
 
-        The global scale, if any, multiplies that. ``order`` is undone: column k of the result
-        belongs to row k of A. Raises DeviceError for arrays on a GPU.
+        The global scale, if any, multiplies that, and the result is rounded to ``dtype``. ``order``
+        is undone: column k of the result belongs to row k of A. Arrays on a GPU are dequantized by
+        a kernel, arrays on the CPU by NumPy, or by the kernel on ``device`` (``"vm"``, ``"cuda"``).
+
+        Raises DtypeError for other types, and ProblemError for arrays that the kernel does not
+        read: data that are not contiguous, or K that is not a multiple of 8.
         """
+        if device is not None or info("data", self.data).device != "cpu":
+            made = launch_packed(self, self._rows_and_depth, dtype, device)
+            return made.swapaxes(-1, -2) if self.transposed else made
+        result = self._products()
+        result = result.swapaxes(-1, -2) if self.transposed else result
+        return rounded_array(self.scales, result, dtype)
+
+    def _products(self) -> Array:
+        """The elements in f32, (…, N, K)."""
         t = weight_type(self.type)
         values = weight_types.element_values(t, self.element_codes())
         scales = self._per_element(numbers("scales", self.scales))
@@ -202,7 +216,7 @@ class Packed(MatrixOperators):
         if self.order is not None:
             stored, result = result, np.empty_like(result)
             result[..., numbers("order", self.order)] = stored
-        return as_float32(self.scales, result.swapaxes(-1, -2) if self.transposed else result)
+        return result
 
     def _per_element(self, groups: Array) -> Array:
         return np.repeat(groups.astype(np.float32), self._group, -1)

@@ -1,11 +1,11 @@
 """Kernels of ``quantize``: the steps of ``quantization_reference``, with the same bits.
 
-A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them, and their
-scales are written contiguous along the rows, as tensor copies load them best; a block of 128×128
-takes a CTA, which keeps it in registers. Rows take a CTA,
-which reads its row twice, the second time from the cache. A tensor takes two kernels: the first
-reduces the largest magnitude to one word by ``red.max`` (the bits of f32 numbers that are not
-negative are in their order), the second quantizes.
+A thread loads 16 bytes of a row. Blocks of 1×128 take the lanes of a warp that hold them; a warp
+has four rows and stores their scales at once, contiguous along the rows, as tensor copies load them
+best. A block of 128×128 takes a CTA, which keeps it in registers. Rows take a CTA, which reads its
+row twice, the second time from the cache. A tensor takes two kernels: the first reduces the largest
+magnitude to one word by ``red.max`` (the bits of f32 numbers that are not negative are in their
+order), the second quantizes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ THREADS = 256
 WARP = 32
 LOAD = 16  # bytes that a thread loads
 GROUP = 128
-GROUP_ROWS = 2  # of a thread, a CTA's number of warps apart
 LINE = 4  # a line of scales of blocks has a multiple of these: 16 bytes of f32
+GROUP_THREADS = 128  # of a CTA for blocks of 1×128, of which a warp has ``LINE`` rows
+GROUP_ROWS = LINE * GROUP_THREADS // WARP  # of a CTA
 CTAS = 1024  # of the kernel that reduces a tensor
 LARGEST_F32 = float(reference.LARGEST_F32)
 SMALLEST_SCALE = float(reference.SMALLEST_SCALE)
@@ -105,13 +106,13 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
 def _launch_groups(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, device: Any) -> Any:
     """Quantize with blocks of 1×128. Returns the scales, transposed, in lines of whole ``LINE``."""
     *matrices, rows, columns = given.shape
-    lines, warps = scale_lines(given.shape), THREADS // WARP
+    lines = scale_lines(given.shape)
     scales = provided("arrays").kind_of(x).empty(x, lines, form.scale)
-    ctas = -(-rows // (warps * GROUP_ROWS)) * -(-columns // form.warp_elements)
+    ctas = -(-rows // GROUP_ROWS) * -(-columns // form.warp_elements)
     grid = ctas, 1, prod(matrices)
     if prod(grid):
         arguments = x, data, scales, rows, columns, lines[-1]
-        provided("launcher")(_group_kernel(form), grid, (THREADS,), arguments, device=device)
+        provided("launcher")(_group_kernel(form), grid, (GROUP_THREADS,), arguments, device=device)
     return scales
 
 
@@ -249,7 +250,8 @@ def _traced(form: QuantizeForm, body: Callable[..., None], name: str, outputs: s
     sizes = ("rows", "columns", "line") if name in ("groups", "blocks") else ("rows", "columns")
     params = {name: types[name] for name in ("x", *outputs.split(), *sizes)}
     full_name = f"quantize_{name}_{form.source}_{form.dest}_{form.scale}"
-    return trace(body, {"form": form}, params=params, name=full_name, block=THREADS, lines=False)
+    block = GROUP_THREADS if name == "groups" else THREADS
+    return trace(body, {"form": form}, params=params, name=full_name, block=block, lines=False)
 
 
 @cache
@@ -281,34 +283,35 @@ def _groups(
     k: Builder, x: Pointer, data: Pointer, scales: Pointer, rows: Reg, columns: Reg, line: Reg,
     *, form: QuantizeForm,
 ) -> None:  # fmt: skip
-    """Blocks of 1×128 of two rows, each for some lanes of a warp. All loads come first.
-    Consecutive CTAs read the columns of the same rows, so that those at work read whole rows.
+    """Blocks of 1×128 of ``LINE`` consecutive rows, each for some lanes of a warp. All loads come
+    first. Consecutive CTAs read the columns of the same rows, so that those at work read whole
+    rows.
     """
-    step, warps = form.lane_elements, THREADS // WARP
-    lanes, lane, matrix = GROUP // step, k.tid.x & (WARP - 1), k.ctaid.z.to("u64")
+    step, matrix = form.lane_elements, k.ctaid.z.to("u64")
+    lanes, lane = GROUP // step, k.tid.x & (WARP - 1)
     across = (columns + (form.warp_elements - 1)) // form.warp_elements
     down = k.ctaid.x // across
     column = (k.ctaid.x - down * across) * form.warp_elements + lane * step
-    first = down * (warps * GROUP_ROWS) + (k.tid.x >> 5)
+    first = down * GROUP_ROWS + (k.tid.x >> 5) * LINE
     found = []
-    for i in range(GROUP_ROWS):
-        row = first + i * warps
+    for row in (first + i for i in range(LINE)):
         inside = (row < rows) & (column < columns)
         offset = (matrix * rows.to("u64") + row.to("u64")) * columns.to("u64") + column.to("u64")
         words = [k.var("b32", 0) for _ in range(LOAD // 4)]
         with k.when(inside):
             (x + offset).cast("b32").load(LOAD // 4, into=words)
-        found.append((row, inside, offset, words))
-    lines = matrix * ((columns + (GROUP - 1)) // GROUP).to("u64") + (column // GROUP).to("u64")
-    for row, inside, offset, words in found:
+        found.append((inside, offset, words))
+    stored = []
+    for inside, offset, words in found:
         values = _values(k, form, words)
         amax = _butterfly(k, _magnitude(k, values, k.const("f32", 0.0)), lanes)
         scale, inverse = _scale(k, form, amax)
         with k.if_(inside):
             _store(k, form, data + offset, [value * inverse for value in values])
-            with k.if_(lane % lanes == 0):
-                there = scales + (lines * line.to("u64") + row.to("u64"))
-                _store_scale(form, there, scale)
+        stored.append(scale)
+    lines = matrix * ((columns + (GROUP - 1)) // GROUP).to("u64") + (column // GROUP).to("u64")
+    with k.if_((lane % lanes == 0) & (first < rows) & (column < columns)):
+        _store_scales(form, scales + (lines * line.to("u64") + first.to("u64")), stored)
 
 
 def _blocks(
@@ -338,14 +341,15 @@ def _blocks(
     with k.if_(k.tid.x == 0):
         down = (rows + (GROUP - 1)) // GROUP
         at = (matrix * down.to("u64") + k.ctaid.y.to("u64")) * line.to("u64")
-        _store_scale(form, scales + (at + k.ctaid.x.to("u64")), scale)
+        _store_scales(form, scales + (at + k.ctaid.x.to("u64")), [scale])
 
 
-def _store_scale(form: QuantizeForm, target: Pointer, scale: Any) -> None:
+def _store_scales(form: QuantizeForm, target: Pointer, scales: Sequence[Any]) -> None:
+    """Scales that follow one another, by one store."""
     if form.scale == "ue8m0":
-        target.cast("u8")[0] = scale.to("u8")
+        target.cast("u8").store([scale.to("u8") for scale in scales])
     else:
-        target[0] = scale
+        target.store(scales)
 
 
 def _rows(
@@ -360,7 +364,7 @@ def _rows(
     scale, inverse = _scale(k, form, _over_cta(k, amax))
     _quantize_row(k, form, x + offset, data + offset, columns, inverse)
     with k.if_(k.tid.x == 0):
-        _store_scale(form, scales + row, scale)
+        _store_scales(form, scales + row, [scale])
 
 
 def _tensor_amax(
@@ -384,4 +388,4 @@ def _tensor(
     scale, inverse = _scale(k, form, amax[0])
     _quantize_row(k, form, x + offset, data + offset, columns, inverse)
     with k.if_((k.tid.x == 0) & (k.ctaid.x == 0)):
-        _store_scale(form, scales, scale)
+        _store_scales(form, scales, [scale])

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..errors import DtypeError, ProblemError
+from ..lazy_imports import untraced
 from ..number_conversion import encode
 from . import quantization_reference as reference
 from . import scale_blocks, weight_types
-from .array_access import Array, ArrayInfo, info, new_array, numbers, sizes
+from .array_access import Array, ArrayInfo, dense_info, info, new_array, numbers, sizes
 from .packed import Packed
 from .quantization_reference import F32
 from .quantize_kernels import GROUP, QuantizeForm, launch
@@ -27,6 +29,7 @@ WEIGHT_SCALES = ("f32", "f16", "bf16")
 ZEROS = (None, "integer", "float")
 
 
+@untraced
 def quantize(
     x: Any,
     dtype: str = "e4m3",
@@ -108,7 +111,7 @@ def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> st
 
 
 def _checked_input(name: str, x: Any, types: tuple[str, ...], dtype: object) -> Any:
-    given = info(name, x)
+    given = dense_info(name, x)
     if given.dtype not in INPUT_TYPES:
         raise DtypeError(f"{name} must be one of {', '.join(INPUT_TYPES)}, got {given.dtype}")
     if len(given.shape) not in (2, 3) or (name == "w" and 0 in given.shape):
@@ -163,6 +166,7 @@ def smoothing_factors(amax: Any, w: Any, alpha: float = 0.5) -> Any:
 # --- weights ------------------------------------------------------------------------------------
 
 
+@untraced
 def quantize_weight(
     w: Any,
     type: str = "u4",
@@ -186,9 +190,11 @@ def quantize_weight(
         float         lo and hi are the group's own; z = lo; q = (w − z) · (1 / s)
 
     Steps are f32 operations, rounded to nearest even; s is rounded into its type, and then used;
-    q is rounded to nearest even and clamped. NVFP4 has a global scale, amax / (448 · 6).
+    q is rounded to nearest even and clamped; an infinity counts as 3.4028235e38. NVFP4 has a global
+    scale, amax / (448 · 6).
 
-    Raises ProblemError for shapes and groups that do not fit, DtypeError for other types.
+    Raises ProblemError for shapes and groups that do not fit and for a NaN in types without one,
+    DtypeError for other types.
     """
     if str(type) in FORMATS:
         return _block_scaled(w, type)
@@ -202,7 +208,7 @@ def quantize_weight(
             hint="Packed(data, scales, type, group, zeros) takes zero points that exist",
         )
     _check_type("scale_dtype", scale_dtype, WEIGHT_SCALES)
-    groups = _grouped(np.asarray(numbers("w", w), np.float32), group)
+    groups = _grouped(w, t, group)
     quantizer = {None: _symmetric, "integer": _integer_zeros, "float": _float_zeros}[zeros]
     codes, scales, zero = quantizer(groups, t, scale_dtype)
     data = weight_types.pack_elements(t, codes.reshape(given.shape))
@@ -215,13 +221,17 @@ def quantize_weight(
     )
 
 
-def _grouped(w: F32, group: int | None) -> F32:
-    """(…, K) → (…, K / group, group)."""
-    depth = w.shape[-1]
+def _grouped(w: Any, t: WeightType, group: int | None) -> F32:
+    """(…, K) → (…, K / group, group), in f32. Raises ProblemError for a NaN that ``t`` has not."""
+    values = np.asarray(numbers("w", w), np.float32)
+    depth = values.shape[-1]
     size = depth if group is None else group
     if not isinstance(size, int) or isinstance(size, bool) or size < 1 or depth % size:
         raise ProblemError(f"group must divide K = {depth}, got {group!r}", hint="pad K with zeros")
-    return w.reshape(*w.shape[:-1], depth // size, size)
+    if not dtypes.dtype(t.name).has_nan and (nan := np.isnan(values)).any():
+        at = tuple(int(i) for i in np.argwhere(nan)[0])
+        raise ProblemError(f"w must have no NaN, which {t.name} has not, got one at {at}")
+    return values.reshape(*values.shape[:-1], depth // size, size)
 
 
 Quantized = tuple[Array, Array, Any]  # element codes, bits of the scales, zero points
@@ -263,7 +273,7 @@ def _float_zeros(groups: F32, t: WeightType, scale_type: str) -> Quantized:
 
 
 def _ends(groups: F32) -> tuple[F32, F32]:
-    """The lowest and the highest element of each group; NaNs count as 0, infinities as finite."""
+    """The lowest and the highest element of each group; infinities count as 3.4028235e38."""
     finite = np.nan_to_num(groups)
     return finite.min(axis=-1), finite.max(axis=-1)
 
@@ -277,7 +287,7 @@ def _block_scaled(w: Any, name: str) -> Packed:
     row = FORMATS[name]
     t = weight_type(row.element)
     given = _checked_input("w", w, (name,), name)
-    groups = _grouped(np.asarray(numbers("w", w), np.float32), row.group)
+    groups = _grouped(w, t, row.group)
     amax = reference.block_amax(groups, (1, row.group))[..., 0]
     if row.scale == "ue8m0":
         bits, factor = reference.scale_codes(reference.scale_of_amax(amax, t.name), "ue8m0"), None

@@ -17,9 +17,8 @@ import numpy as np
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
 from ..lazy_imports import deferred
-from ..number_conversion import encode
 from . import scale_blocks
-from .array_access import Array, ArrayInfo, as_float32, codes, info, new_array, numbers, sizes
+from .array_access import Array, ArrayInfo, codes, info, new_array, numbers, rounded_array, sizes
 from .matrix_operators import MatrixOperators
 from .scale_blocks import Block
 
@@ -182,13 +181,8 @@ class Scaled(MatrixOperators):
         if device is not None or given.device != "cpu":
             if self.is_sparse:
                 raise ProblemError("data must be dense to be dequantized by a kernel, got sparse")
-            return dequantize_kernel.launch(self, given, dtype, device)
-        _check_type("dtype", dtype, ("f32", "f16", "bf16"))
-        product = self._products()
-        if dtype == "f32":
-            return as_float32(self.data, product)
-        with np.errstate(all="ignore"):
-            return new_array(self.data, encode(dtype, product), dtype)
+            return dequantize_kernel.launch_scaled(self, given, dtype, device)
+        return rounded_array(self.data, self._products(), dtype)
 
     def _products(self) -> Array:
         """The elements in f32. Raises DeviceError for arrays on a GPU."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MetadataError, ProblemError
+from ..errors import DeviceError, MetadataError, ProblemError
 from ..mma.metadata_blocks import (
     BLOCK_WORDS,
     block_grid,
@@ -19,7 +19,7 @@ from ..mma.metadata_blocks import (
     positions_table,
     unpack_metadata,
 )
-from .array_access import Array, as_float32, codes, info, numbers, sizes
+from .array_access import Array, codes, info, rounded_array, sizes
 from .packed import Packed, check_array
 
 METADATA_FORMAT = "f16"  # its metadata are those of bf16, too
@@ -91,16 +91,22 @@ class SparsePacked(Packed):
         """The bits of the stored elements (…, N, K / 2), unpacked."""
         return self.stored.element_codes()
 
-    def dequantize(self) -> Any:
-        """The dense matrix in f32, with ``shape``, an array of the library of ``scales``: stored
-        elements as ``Packed`` has them, and zeros. Raises DeviceError for arrays on a GPU.
+    def dequantize(self, dtype: str = "f32", *, device: Any = None) -> Any:
+        """The dense matrix in f32, f16 or bf16, with ``shape``, an array of the library of
+        ``scales``: stored elements as ``Packed`` has them, and zeros. Raises DeviceError for arrays
+        on a GPU, and if ``device`` is given: there is no kernel.
         """
-        values = numbers("the stored elements", self.stored.dequantize())
+        if device not in (None, "cpu"):
+            raise DeviceError(
+                f"sparse weights are dequantized on the CPU, got device {device!r:.60}"
+            )
+        values = self.stored._products()
         positions = positions_table(METADATA_FORMAT)[0][self.metadata_chunks()]
         chunks = np.zeros((*positions.shape[:-1], CHUNK), np.float32)
         np.put_along_axis(chunks, positions, values.reshape(positions.shape), -1)
         dense = chunks.reshape(self._rows_and_depth)
-        return as_float32(self.scales, dense.swapaxes(-1, -2) if self.transposed else dense)
+        dense = dense.swapaxes(-1, -2) if self.transposed else dense
+        return rounded_array(self.scales, dense, dtype)
 
     def __repr__(self) -> str:
         return f"Sparse{super().__repr__()}"

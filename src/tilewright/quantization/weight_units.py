@@ -93,7 +93,7 @@ def _unit_group(packed: Packed, least: int) -> int:
     """Elements along K that share a scale in a unit: the group, or what divides it and 128."""
     group, depth = packed.group, packed.shape[-2 if packed.transposed else -1]
     assert group is not None
-    if group == depth:
+    if depth in (group, 0):
         return UNIT_K
     found = gcd(group, UNIT_K)
     if found < least:
@@ -114,12 +114,13 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
         return _prepare_sparse(stored, operand)
     form = weight_format(stored, operand)
     *stack, rows, depth = stored.shape
-    if stack:
-        matrices = (_matrix(stored, i) for i in range(stack[0]))
-        every = [prepare_weights(matrix, operand).units for matrix in matrices]
-        return PreparedWeights(np.stack(every), form, (*stack, depth, rows))
-    stored = _for_operand(stored, operand)
     blocks, along = -(-rows // UNIT_ROWS), units_along(depth)
+    if stack:
+        every = np.empty((*stack, blocks, along * form.unit_bytes), np.uint8)
+        for i, units in enumerate(every):
+            units[:] = prepare_weights(_matrix(stored, i), operand).units
+        return PreparedWeights(every, form, (*stack, depth, rows))
+    stored = _for_operand(stored, operand)
     units = np.zeros((blocks, along, form.unit_bytes), np.uint8)
     elements = _stored_codes(stored)
     for block in range(blocks):
@@ -132,7 +133,7 @@ def prepare_weights(packed: Packed, operand: str) -> PreparedWeights:
         if name == "scales" or form.zeros != "none":
             part = _row_pairs(form, _per_unit_group(form, stored, name, type_), blocks)
             units[:, :, begin : begin + part.shape[-1]] = part
-    return PreparedWeights(units.reshape(blocks, -1), form, (depth, rows))
+    return PreparedWeights(units.reshape(blocks, along * form.unit_bytes), form, (depth, rows))
 
 
 def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
@@ -156,10 +157,12 @@ def _prepare_sparse(weights: SparsePacked, operand: str) -> PreparedWeights:
     words = codes("metadata", weights.metadata).view(np.uint32)
     units = np.empty((*shape, form.unit_bytes), np.uint8)
     units[..., : form.metadata_offset] = dense.units.reshape(*shape, form.metadata_offset)
-    blocks = np.full((*shape, form.unit_k // BLOCK_K, BLOCK_WORDS), FILLER_WORD)
-    blocks.reshape(*shape[:-1], -1, BLOCK_WORDS)[..., : words.shape[-2], :] = words
-    units[..., form.metadata_offset :] = blocks.reshape(*shape, -1).view(np.uint8)
-    return PreparedWeights(units.reshape(*shape[:-1], -1), form, (*stack, depth, rows))
+    each = form.unit_k // BLOCK_K * BLOCK_WORDS
+    blocks = np.full((*shape[:-1], along * each // BLOCK_WORDS, BLOCK_WORDS), FILLER_WORD)
+    blocks[..., : words.shape[-2], :] = words
+    units[..., form.metadata_offset :] = blocks.reshape(*shape, each).view(np.uint8)
+    units = units.reshape(*shape[:-1], along * form.unit_bytes)
+    return PreparedWeights(units, form, (*stack, depth, rows))
 
 
 def _matrix(stack: Packed, index: int) -> Packed:
@@ -215,7 +218,8 @@ def _row_pairs(form: WeightFormat, bits: Array, blocks: int) -> Array:
     """Numbers (N, groups) as bytes (row blocks, units, …): by group, then pairs of rows."""
     padded = np.zeros((blocks * UNIT_ROWS, bits.shape[1]), bits.dtype)
     padded[: len(bits)] = bits
+    units = bits.shape[1] // form.groups
     # row block, warp, half, row of 8, unit, group
-    split = padded.reshape(blocks, 4, 2, 8, -1, form.groups)
+    split = padded.reshape(blocks, 4, 2, 8, units, form.groups)
     ordered = np.ascontiguousarray(split.transpose(0, 4, 5, 1, 3, 2))
-    return ordered.view(np.uint8).reshape(blocks, ordered.shape[1], -1)
+    return ordered.view(np.uint8).reshape(blocks, units, form.groups * UNIT_ROWS * bits.itemsize)
