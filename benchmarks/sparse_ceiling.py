@@ -4,11 +4,13 @@
     python benchmarks/sparse_ceiling.py --rows f16:4096x4096x4096 --configs tma:128x256x64:2:4@16,…
 
 For each row of ``sparse_products.py``: a loop of wgmma.sp alone, whose operands stay in shared
-memory (two warpgroups of an SM, m64n256, the shipped tile), our product with each configuration,
-and cuSPARSELt's with the algorithm of its search, with the same kind of data. Each runs for
-``--seconds`` without a pause. A line has its time, TFLOP/s of the dense product, the SM clock and
-the power that the driver reports in the second half, pJ of a dense operation, and the share of the
-cycles that wgmma.sp needs at this clock. ``--zeros``: all elements are zeros.
+memory (two warpgroups of an SM, m64n256, the shipped tile); for each configuration bulk copies
+alone, of the bytes that its tiles load, from the L2, and our product; and cuSPARSELt's with the
+algorithm of its search; all with the same kind of data. Each runs for ``--seconds`` without a
+pause. A line has its time, TFLOP/s of the dense product, the SM clock and the power that the driver
+reports in the second half, pJ of a dense operation above those of an SM that waits, the share of
+the cycles that wgmma.sp needs at this clock, bytes that an SM receives in a cycle, and what the
+driver says limits the clock. ``--zeros``: all elements are zeros.
 Needs an NVIDIA GPU of sm_90a and PyTorch with cuSPARSELt.
 """
 
@@ -45,11 +47,17 @@ PORT_CYCLES = 144  # of an instruction: 2 KB of A and 16 KB of B, 128 bytes a cy
 LOOP_STAGES = 1 << 14  # of a launch of the loop of products
 
 
+LIMITS = {0x4: "power cap", 0x8: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+COPY, COPIES = 16 << 10, 12  # bytes, number in flight of a CTA
+COPIED_BYTES = 8 << 20  # memory that the loads alone read again and again
+
+
 class Reading(NamedTuple):
-    """Of the driver: MHz, W."""
+    """Of the driver: MHz, W, and the bits of what limits the clock."""
 
     clock: float
     power: float
+    limits: int
 
 
 class FieldValue(ctypes.Structure):
@@ -76,10 +84,18 @@ class Meter:
         self.library.nvmlDeviceGetClockInfo(self.device, SM_CLOCK, ctypes.byref(clock))
         self.library.nvmlDeviceGetFieldValues(self.device, 1, ctypes.byref(field))
         power = field.value & 0xFFFFFFFF  # mW, an unsigned int
-        return Reading(float(clock.value), power / 1e3)
+        limits = ctypes.c_ulonglong()
+        self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.device, ctypes.byref(limits))
+        return Reading(float(clock.value), power / 1e3, limits.value)
+
+    def power_limit(self) -> float:
+        """W."""
+        found = ctypes.c_uint()
+        self.library.nvmlDeviceGetEnforcedPowerLimit(self.device, ctypes.byref(found))
+        return found.value / 1e3
 
     def during(self, work: Callable[[], object]) -> Reading:
-        """The medians of the second half of the samples."""
+        """The medians of the second half of the samples, and the limits of most of these."""
         samples: list[Reading] = []
         done = threading.Event()
 
@@ -96,7 +112,9 @@ class Meter:
             done.set()
             thread.join()
         half = samples[len(samples) // 2 :]
-        return Reading(*(statistics.median(x) for x in zip(*half, strict=True)))
+        clock, power = (statistics.median(x) for x in list(zip(*half, strict=True))[:2])
+        most = (bit for bit in LIMITS if sum(bool(x.limits & bit) for x in half) * 2 > len(half))
+        return Reading(clock, power, sum(most))
 
 
 class ProductLoop:
@@ -173,6 +191,52 @@ class ProductLoop:
         self.kernel[self.sms](self.data, self.metadata, self.out, LOOP_STAGES // STAGES)
 
 
+class LoadLoop:
+    """Bulk copies alone, from the L2: each CTA copies ``size`` bytes of memory that all CTAs
+    read, into a ring of stages.
+    """
+
+    def __init__(self, case: SparseCase, size: int) -> None:
+        self.memory = torch.empty(COPIED_BYTES, dtype=torch.uint8, device="cuda")
+        data = case.xs[0].t().contiguous().view(torch.uint8).ravel()
+        self.memory.copy_(data.repeat(-(-COPIED_BYTES // data.numel()))[:COPIED_BYTES])
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.count = size // COPY
+        params = {"source": "ptr b8 align 16", "count": "u32"}
+        self.kernel = tilewright.kernel(copy_again, params=params, block=32)
+
+    def __call__(self, _: int) -> None:
+        self.kernel[self.sms](self.memory, self.count)
+
+
+def copy_again(k: Any, source: Any, count: Any) -> None:
+    """One thread copies ``count`` stages; CTA i begins at stage i."""
+    ring = k.dynamic_shared(COPIES * COPY, 128)
+    full = k.dynamic_shared(8 * COPIES, 8, dtype="b64")
+    with k.if_(k.tid.x == 0):
+        for i in range(COPIES):
+            k.mbarrier_init(full + i, 1)
+        k.fence_mbarrier_init()
+        for i in k.range(0, count + COPIES, unroll=False):
+            stage, round_ = i % COPIES, i // COPIES
+            with k.if_(i >= COPIES):
+                k.mbarrier_wait(full + stage, (round_ & 1) ^ 1)
+            with k.if_(i < count):
+                at = ((k.ctaid.x + i) % (COPIED_BYTES // COPY)).to("u64") * COPY
+                k.mbarrier_arrive(full + stage, bytes=COPY)
+                k.bulk_load(ring + stage * COPY, (source + at).aligned(16), COPY, full + stage)
+
+
+def loaded_bytes(case: SparseCase, config: str | None) -> int:
+    """Bytes that the tiles of a product load, of all CTAs; of the chosen configuration if None."""
+    plan = case.plan(config)
+    down, across = plan.config.tile_grid(plan.problem)
+    tiles = down * across * plan.config.ctas
+    return int(tiles * -(-plan.problem.k // plan.config.tile[2])) * int(
+        plan.config.stage_bytes(plan.problem)
+    )
+
+
 def alone(
     call: Callable[[int], object], flops: float, seconds: float, meter: Meter
 ) -> tuple[float, Reading]:
@@ -200,39 +264,61 @@ def alone(
     return statistics.median(between) / 1e3 / count, reading
 
 
-def line(name: str, found: tuple[float, Reading], flops: float, size: int) -> str:
-    """A line of the table."""
-    seconds, (clock, power) = found
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    instructions = flops / sms / (2 * 64 * TILE_N * 2 * WGMMA_K // size)
-    share = instructions * PORT_CYCLES / (seconds * clock * 1e6)
-    return (
-        f"| {name} | {1e6 * seconds:.1f} | {flops / seconds / 1e12:.0f} | {clock:.0f} | "
-        f"{power:.0f} | {1e12 * power * seconds / flops:.3f} | {share:.2f} |"
-    )
+class Table:
+    """Prints the lines of the products of a type and size."""
+
+    def __init__(self, flops: float, size: int, meter: Meter, seconds: float, idle: float) -> None:
+        self.flops, self.size, self.meter, self.seconds, self.idle = (
+            flops,
+            size,
+            meter,
+            seconds,
+            idle,
+        )
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+
+    def line(
+        self, name: str, work: Callable[[int], object], flops: float = 0.0, loaded: int = 0
+    ) -> None:
+        """The line of ``work``, which does ``flops`` (those of the product if 0) by wgmma.sp, or,
+        where it is called of the loads, ``loaded`` bytes.
+        """
+        flops = flops or self.flops
+        seconds, (clock, power, limits) = alone(work, flops, self.seconds, self.meter)
+        instructions = flops / self.sms / (2 * 64 * TILE_N * 2 * WGMMA_K // self.size)
+        cycles = seconds * clock * 1e6
+        why = ", ".join(dict.fromkeys(text for bit, text in LIMITS.items() if limits & bit))
+        received = f"{loaded / self.sms / cycles:.0f}" if loaded else ""
+        print(
+            f"| {name} | {1e6 * seconds:.1f} | {flops / seconds / 1e12:.0f} | {clock:.0f} | "
+            f"{power:.0f} | {1e12 * (power - self.idle) * seconds / flops:.3f} | "
+            f"{instructions * PORT_CYCLES / cycles:.2f} | {received} | {why} |",
+            flush=True,
+        )
 
 
-def lines(row: str, configs: list[str | None], options: Any, meter: Meter) -> None:
+def lines(row: str, configs: list[str | None], options: Any, meter: Meter, idle: float) -> None:
     """Print the lines of a row."""
     type_, _, sizes = row.partition(":")
     size = 2 if type_ in ("f16", "bf16") else 1
     flops = 2.0 * float(np.prod([float(s) for s in sizes.split("x")]))
+    table = Table(flops, size, meter, options.seconds, idle)
     loop = ProductLoop(type_, options.zeros)
-    found = alone(loop, loop.flops, options.seconds, meter)
-    print(line(f"{type_} wgmma.sp alone", found, loop.flops, size), flush=True)
+    table.line(f"{type_} wgmma.sp alone", loop, loop.flops)
     case = SparseCase(type_, *map(int, sizes.split("x")))
     if options.zeros:
         case.set_zeros()
     case.prepare_peer()
-    works: dict[str, Callable[[int], object]] = {"cuSPARSELt": case.peer}
+    table.line(f"{row} cuSPARSELt", case.peer)
     for config in configs:
-        works[str(config)] = lambda i, config=config: case.ours(i, config)
-    for name, work in works.items():
         try:
-            found = alone(work, flops, options.seconds, meter)
-            print(line(f"{row} {name}", found, flops, size), flush=True)
+            loaded = loaded_bytes(case, config)
+            table.line(
+                f"{row} {config} loads alone", LoadLoop(case, loaded // table.sms), 0, loaded
+            )
+            table.line(f"{row} {config}", lambda i, c=config: case.ours(i, c), 0, loaded)
         except Exception as error:
-            print(f"| {row} {name} | {type(error).__name__}: {str(error)[:120]} |", flush=True)
+            print(f"| {row} {config} | {type(error).__name__}: {str(error)[:120]} |", flush=True)
 
 
 def main() -> None:
@@ -244,11 +330,13 @@ def main() -> None:
     options = parser.parse_args()
     configs = [c for c in options.configs.split(",") if c] or [None]
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
-    print("| product | µs | TFLOP/s | MHz | W | pJ | share of wgmma.sp's cycles |")
-    print("|---|---|---|---|---|---|---|")
     meter = Meter()
+    idle = meter.during(lambda: (torch.cuda._sleep(10**9), torch.cuda.synchronize())).power
+    print(f"power limit {meter.power_limit():.0f} W; of SMs that wait {idle:.0f} W")
+    titles = "product", "µs", "TFLOP/s", "MHz", "W", "pJ", "share", "bytes a cycle", "limit"
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for row in filter(None, options.rows.split(",")):
-        lines(row, configs, options, meter)
+        lines(row, configs, options, meter, idle)
         torch.cuda.empty_cache()
 
 

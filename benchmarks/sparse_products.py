@@ -96,23 +96,28 @@ class SparseCase:
         for array in (*(w.values for w in self.ws), *self.dense_ws, *self.xs):
             array.zero_()
 
+    def plan(self, config: str | None) -> tilewright.Plan:
+        """The plan of our product."""
+        return tilewright.plan(self.w, self.xs[0], out=self.ds[0], config=config, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"epilogue": to_bf16} if self.type == "s8" else {"fast_accum": self.type == "e4m3"}
+
     def _matmul(self, w: Any, i: int, config: str | None) -> Any:
-        x, d = self.xs[i], self.ds[i]
-        if self.type == "s8":
-            return tilewright.matmul(w, x, out=d, epilogue=to_bf16, config=config)
-        return tilewright.matmul(w, x, out=d, fast_accum=self.type == "e4m3", config=config)
+        return tilewright.matmul(w, self.xs[i], out=self.ds[i], config=config, **self._options)
 
     def prepare_peer(self) -> None:
         self.compressed = [torch._cslt_compress(w) for w in self.dense_ws]
-        self.options: dict[str, Any] = {}
+        self.peer_options: dict[str, Any] = {}
         if self.type in ("s8", "e4m3"):
-            self.options["out_dtype"] = torch.bfloat16
-        found = torch._cslt_sparse_mm_search(self.compressed[0], self.xs[0], **self.options)
-        self.options["alg_id"] = int(found)
+            self.peer_options["out_dtype"] = torch.bfloat16
+        found = torch._cslt_sparse_mm_search(self.compressed[0], self.xs[0], **self.peer_options)
+        self.peer_options["alg_id"] = int(found)
 
     def peer(self, i: int) -> Any:
         i %= len(self.ws)
-        return torch._cslt_sparse_mm(self.compressed[i], self.xs[i], **self.options)
+        return torch._cslt_sparse_mm(self.compressed[i], self.xs[i], **self.peer_options)
 
     def copy(self, i: int) -> Any:
         """A copy that reads and writes as many bytes as the sparse matrix has."""

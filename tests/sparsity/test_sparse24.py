@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rows import every_row
-from tilewright import Sparse24, compress_24, mma
+from tilewright import Sparse24, compress_24, mma, quantize
 from tilewright.errors import DtypeError, MetadataError, ProblemError, TilewrightError
 from tilewright.mma.metadata_blocks import (
     block_k,
@@ -19,7 +19,7 @@ from tilewright.mma.metadata_blocks import (
     positions_table,
     unpack_metadata,
 )
-from tilewright.sparsity import from_cutlass, to_cutlass
+from tilewright.sparsity import from_cutlass, to_cutlass, transposable_mask
 from tilewright.sparsity.sparse24 import TYPES
 
 RNG = np.random.default_rng(24)
@@ -102,8 +102,8 @@ def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
             assert (part[stored] == own).all() and (part != 0).sum() == len(stored)
 
 
-# Columns of rows that are multiples of 16 bytes, and of 32 or not.
-COLUMNS = [("f16", 216), ("bf16", 208), ("tf32", 212), *((t, 208) for t in TYPES[3:]), ("s8", 224)]
+# Columns of rows that are multiples of 16 bytes, and of 32 or not; 160 are three blocks of s8.
+COLUMNS = [("f16", 216), ("bf16", 208), ("tf32", 212), *((t, 208) for t in TYPES[3:]), ("s8", 160)]
 
 
 @every_row("type_ columns", COLUMNS, parts=3)
@@ -182,6 +182,10 @@ def _stack() -> np.ndarray[Any, Any]:
 _GOOD = compress_24(np.zeros((64, 128), np.float16))
 
 
+def _sparse() -> Sparse24:
+    return compress_24(np.ones((4, 16), np.float16), "magnitude")
+
+
 def _invalid(code: int) -> np.ndarray[Any, Any]:
     chunks = np.full((64, 32), 4, np.uint8)
     chunks[9, 5] = code
@@ -201,6 +205,10 @@ def _invalid(code: int) -> np.ndarray[Any, Any]:
             "matrix 2, row 3, columns 8 to 11: more than 2 of 4 are not zero",
         ),
         (lambda: compress_24(_two_bad()[:, :12], device="vm"), ProblemError, "contiguous"),
+        (lambda: compress_24(_sparse()), ProblemError, "w must be dense, got Sparse24"),
+        (lambda: compress_24(_sparse(), device="vm"), ProblemError, "w must be dense"),
+        (lambda: quantize(_sparse(), "e4m3"), ProblemError, "x must be dense, got Sparse24"),
+        (lambda: transposable_mask(_sparse()), ProblemError, "w must be dense, got Sparse24"),
         (
             lambda: compress_24(_two_bad(), np.ones((2, 2), bool), device="vm"),
             ProblemError,

@@ -9,11 +9,13 @@ import numpy as np
 
 from ..dtypes import dtype
 from ..errors import DeviceError, MetadataError, ProblemError
+from ..lazy_imports import untraced
 from ..mma.metadata_blocks import chunk_size, chunk_table, pack_metadata, positions_table
 from ..quantization.array_access import (
     Array,
     ArrayInfo,
     codes,
+    dense_info,
     info,
     new_array,
     numbers,
@@ -35,6 +37,7 @@ def compress_24(w: Packed, prune: Any = None, *, device: Any = None) -> SparsePa
 def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Sparse24: ...
 
 
+@untraced
 def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     """The 2:4 sparse matrix of ``w`` (…, M, K), f16, bf16, e4m3, e5m2, s8 or u8, in ``w``'s
     library; f32 becomes tf32, which is 1:2 sparse.
@@ -61,7 +64,7 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
         return _compress_scaled(w, prune, device)
     if isinstance(w, Packed):
         return _compress_packed(w, prune, device)
-    given = info("w", w)
+    given = dense_info("w", w)
     type_ = sparse_type("w", given.dtype)
     size = chunk_size(type_)
     if len(given.shape) not in (2, 3) or given.shape[-1] % size:

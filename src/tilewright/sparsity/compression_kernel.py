@@ -1,7 +1,8 @@
 """The kernel of ``compress_24``, with the bits of the NumPy steps; memory-bound.
 
-A thread makes one word of metadata (``mma.metadata_blocks``): it loads the 8 chunks of rows that
-the word describes, 16 bytes at a time, and stores their elements. A quad of threads reads 128
+A thread makes a word of metadata (``mma.metadata_blocks``), of 8-bit elements one in each of two
+consecutive blocks: it loads the 8 chunks of rows that each word describes, 16 bytes at a time, and
+stores their elements. So a thread has 64 bytes in flight, and a quad of threads reads 128
 consecutive bytes of each row.
 """
 
@@ -58,6 +59,11 @@ class CompressionForm(NamedTuple):
     def chunks_per_load(self) -> int:
         return LOAD // self.size // self.chunk
 
+    @property
+    def blocks(self) -> int:
+        """Consecutive blocks of metadata of a CTA, along K."""
+        return 2 if self.size == 1 else 1
+
 
 def launch(
     w: Any, given: ArrayInfo, form: CompressionForm, device: Any, mask: Any = None
@@ -88,7 +94,8 @@ def launch(
         sizes = rows, columns, down, across
         masks = () if mask is None else (mask,)
         arguments = *masks, w, values, metadata, excess, *sizes
-        run(_kernel(form), (batch * down * across,), (BLOCK_WORDS,), arguments, device=device)
+        grid = batch * down * -(-across // form.blocks)
+        run(_kernel(form), (grid,), (BLOCK_WORDS,), arguments, device=device)
     finish = kind.finish or (lambda like, array: array)
     if form.prune != "magnitude" and (first := int(excess[0])) != NONE:
         where = np.unravel_index(first // form.chunk, (*lead, rows, columns // form.chunk))
@@ -136,21 +143,42 @@ def _compress(
     k: Builder, w: Pointer, values: Pointer, metadata: Pointer, excess: Pointer, rows: Reg,
     columns: Reg, down: Reg, across: Reg, *, form: CompressionForm, mask: Pointer | None = None,
 ) -> None:  # fmt: skip
-    """A block of metadata for a CTA, a word for each thread: its two halves have 4 chunks each."""
-    block, thread = k.ctaid.x, k.tid.x
-    row_block, k_block = block // across, block % across
-    matrix, row_block = row_block // down, row_block % down
-    row = row_block * BLOCK_ROWS + (thread >> 5) * 16 + ((thread & 31) >> 2)
-    column = k_block * block_k(form.type)
-    quarter = block_k(form.type) // 4
+    """The blocks of metadata of a CTA, of each a word for each thread: its two halves have 4 chunks
+    each.
+    """
+    thread, ctas_across = k.tid.x, (across + (form.blocks - 1)) // form.blocks
+    line, first = k.ctaid.x // ctas_across, k.ctaid.x % ctas_across * form.blocks
+    matrix, row_block = line // down, line % down
+    words = []  # every load is issued before the first is used
+    for i in range(form.blocks):
+        places = _places(form, thread, row_block * BLOCK_ROWS, (first + i) * block_k(form.type))
+        words.append(
+            [load for at in places for load in _loads(k, form, w, mask, matrix, rows, columns, at)]
+        )
+    for i, loads in enumerate(words):
+        bits = _store_elements(k, form, loads, values, excess)
+        with k.when(first + i < across):
+            target = (line * across + first + i) * BLOCK_WORDS + thread
+            metadata[target.to("u64")] = bits.view("s32")
+
+
+def _places(form: CompressionForm, thread: Reg, row: Any, column: Any) -> list[tuple[Any, Any]]:
+    """Row and column of the first chunk of each half of a thread's word, in the block at (row,
+    column).
+    """
+    row, quarter = row + (thread >> 5) * 16 + ((thread & 31) >> 2), block_k(form.type) // 4
     if form.size > 1:  # a row and the row 8 below, a quarter of the block's K
-        places = [(row + 8 * half, column + (thread & 3) * quarter) for half in range(2)]
-    else:  # two quarters of a row; odd threads 8 rows below
-        first = column + ((thread & 2) >> 1) * (2 * quarter)
-        row = row + (thread & 1) * 8
-        places = [(row, first + half * quarter) for half in range(2)]
-    loads = [load for at in places for load in _loads(k, form, w, mask, matrix, rows, columns, at)]
-    bits = k.const("u32", 0)  # every load is issued before the first is used
+        return [(row + 8 * half, column + (thread & 3) * quarter) for half in range(2)]
+    # Two quarters of a row; odd threads 8 rows below.
+    first = column + ((thread & 2) >> 1) * (2 * quarter)
+    return [(row + (thread & 1) * 8, first + half * quarter) for half in range(2)]
+
+
+def _store_elements(
+    k: Builder, form: CompressionForm, loads: list[Any], values: Pointer, excess: Pointer
+) -> Any:
+    """Store the elements that are kept of the chunks of a word; its bits."""
+    bits = k.const("u32", 0)
     together = 2 if form.whole_pairs else 1  # loads of 32 consecutive bytes, a store of 16
     for i in range(0, len(loads), together):
         stored = list[Any]()
@@ -161,7 +189,7 @@ def _compress(
         with k.when(loads[i][3]):
             target = (values + (loads[i][2] >> 1)).aligned(8 * together).cast("b32")
             target.store([word.view("b32") for word in stored])
-    metadata[(block * BLOCK_WORDS + thread).to("u64")] = bits.view("s32")
+    return bits
 
 
 def _loads(

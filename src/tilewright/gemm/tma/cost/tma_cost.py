@@ -27,10 +27,10 @@ from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
+from .sparse_costs import SPARSE_PINGPONG, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
 
 SHARED_BYTES = 128  # of shared memory per cycle
-SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
 GROUP_LOADED_BYTE = 1 / 200e12  # seconds for a byte that a tile of groups loads, at least
@@ -84,13 +84,6 @@ class _Work(NamedTuple):
     grid: tuple[Column, Column]  # work tiles along the tile's M and N
 
 
-def sparse_wgmma_cycles(n: Any) -> tuple[Any, Any]:
-    """Cycles of the tensor core, and of the read port of shared memory, of a 64×n wgmma.sp: it
-    reads 2 KB of A and 64 bytes for each column of B, 128 bytes in a cycle.
-    """
-    return n / 2, 16 + n / 2
-
-
 def tile_costs(
     problem: Problem, configs: TmaColumns, device: DeviceSpec, c: Coefficients
 ) -> TileCosts:
@@ -100,7 +93,7 @@ def tile_costs(
     sparse = 2 if problem.has_sparse_wgmma else 1  # a wgmma of sparse A has twice the K
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
     stored_share = 1 + bool(problem.sparse)  # half of the k-tile of a sparse matrix is stored
-    k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
+    k_bytes = bk * bits / 8
     wgmma = wgmmas * c.wgmma * bn / 2 + promotion
     port = sparse_wgmma_cycles(bn)[1] if problem.sparse else 16 + bn / 4
     shared = wgmmas * c.shared_read * port + promotion
@@ -118,7 +111,7 @@ def tile_costs(
         shared=shared + c.shared_write * stage / SHARED_BYTES,
         loads=stage / c.loaded_bytes,
         latency=latency / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
-        overhead=k_block + c.cluster_sync * log2_ctas + scale_reads(problem, configs),
+        overhead=k_block + cluster_sync(problem, configs, c) + scale_reads(problem, configs),
         k_tile=bk,
         k_bytes=k_bytes,
         epilogue=epilogue[0],

@@ -1,0 +1,34 @@
+"""What differs in the costs of products of a sparse matrix: instructions, and clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...columns import Column
+from ...problem import Problem
+from ..tma_columns import TmaColumns
+from .coefficients import Coefficients
+
+SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
+
+
+def sparse_wgmma_cycles(n: Any) -> tuple[Any, Any]:
+    """Cycles of the tensor core, and of the read port of shared memory, of a 64×n wgmma.sp: it
+    reads 2 KB of A and 64 bytes for each column of B, 128 bytes in a cycle.
+    """
+    return n / 2, 16 + n / 2
+
+
+def cluster_sync(problem: Problem, configs: TmaColumns, c: Coefficients) -> Column:
+    """Cycles of a k-block for which a cluster synchronizes. In products of a sparse matrix one of
+    several warpgroups reads shared memory while another one waits: its port is what limits both,
+    and so hides the waits where the cluster shares B, most of a stage. Where it shares A they are
+    not hidden: 0 to 4 % slower than without clusters.
+    """
+    ctas = configs.ctas
+    if problem.sparse:
+        ctas = np.where(configs.consumers > 1, configs.cluster[1], ctas)
+    cycles: Column = c.cluster_sync * (np.frexp(ctas)[1] - 1)
+    return cycles
