@@ -3,12 +3,15 @@
     python benchmarks/grouped_products.py
     python benchmarks/grouped_products.py --rows 64:128x4096x7168 --configs tma:128x128x64:2p:6,…
     python benchmarks/grouped_products.py --zipf 30
+    python benchmarks/grouped_products.py --host
 
 A row is GROUPS:ROWSxNxK, of groups with ROWS rows each, bf16, weights K-major. With ``--zipf`` 64
 groups share 8,192 rows by Zipf's law (4096×7168), one row of the table for each seed. A line of the
 Markdown table has median times of CUDA-graph replays, interleaved on a busy GPU, with random inputs
 that rotate past the L2; memory traffic, each matrix counted once; the ratio to torch; and
-the largest |error| / (|A| |B|) against f64 in some rows. Needs an NVIDIA GPU of sm_90a and PyTorch.
+the largest |error| / (|A| |B|) against f64 in some rows. With ``--host``, only microseconds of the
+host for each repeated call, of a product so small that the GPU is never behind. Needs an NVIDIA GPU
+of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +32,7 @@ import tilewright
 
 ROWS = ("64:128x4096x7168", "64:16x4096x7168", "8:512x4096x4096", "128:8x1536x2048")
 ZIPF_GROUPS, ZIPF_ROWS, ZIPF_NK = 64, 8192, (4096, 7168)
+HOST_CALLS, HOST_REPEATS = 200, 15
 Work = Callable[[int], object]
 
 
@@ -107,12 +112,48 @@ def lines(name: str, case: GroupedCase, configs: list[str | None]) -> tuple[list
     return made, first
 
 
+def host_lines() -> list[str]:
+    """Microseconds of the host for a repeated call: ours, ours with gathered rows, torch's."""
+    case = GroupedCase([2] * 4, 64, 64)
+    gather = torch.arange(8, device="cuda", dtype=torch.int32)
+    a, b, d, offsets = case.a[0], case.b[0], case.d[0], case.offsets
+    works: dict[str, Callable[[], Any]] = {
+        "ours": lambda: tilewright.grouped_matmul(a, b, offsets=offsets, out=d),
+        "ours, gathered": lambda: tilewright.grouped_matmul(
+            a, b, offsets=offsets, gather=gather, out=d
+        ),
+        "torch": lambda: torch._grouped_mm(a, b, offs=offsets),
+    }
+    found = {name: host_microseconds(work) for name, work in works.items()}
+    return [
+        f"{name}: {statistics.median(us):.1f} µs of the host a call, least {min(us):.1f}"
+        for name, us in found.items()
+    ]
+
+
+def host_microseconds(work: Callable[[], Any]) -> list[float]:
+    """A call's time, in some repeats of calls that follow each other."""
+    found = []
+    for _ in range(HOST_REPEATS):
+        work()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(HOST_CALLS):
+            work()
+        found.append(1e6 * (time.perf_counter() - start) / HOST_CALLS)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(ROWS), help="GROUPS:ROWSxNxK, comma-separated")
     parser.add_argument("--configs", default="", help="configurations, separated by commas")
     parser.add_argument("--zipf", type=int, default=0, help="number of seeds of Zipf's law, too")
+    parser.add_argument("--host", action="store_true", help="only the host's time of a call")
     given = parser.parse_args()
+    if given.host:
+        print("\n".join(host_lines()))
+        return
     configs: list[str | None] = [c or None for c in given.configs.split(",")]
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     print("| groups: rows × N × K | µs | TB/s | torch / ours | error |\n|---|---|---|---|---|")

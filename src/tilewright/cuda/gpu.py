@@ -156,6 +156,20 @@ class Gpu:
             else:
                 call("cuStreamSynchronize", stream_handle(stream), doing="waiting for a stream")
 
+    def is_captured(self, stream: Any) -> bool:
+        """Whether work on the stream becomes a part of a CUDA graph."""
+        status = call("cuStreamIsCapturing", stream_handle(stream), doing="querying a stream")
+        return bool(int(status))
+
+    def wait_outside_of_capture(self, stream: Any) -> None:
+        """Wait for a stream that is not captured; this thread may be capturing another one."""
+        modes = cu().CUstreamCaptureMode
+        before = call("cuThreadExchangeStreamCaptureMode", modes.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            self.wait(stream)
+        finally:
+            call("cuThreadExchangeStreamCaptureMode", before)
+
     # --- memory
 
     def alloc(self, nbytes: int) -> int:
@@ -170,8 +184,10 @@ class Gpu:
         with self.active():
             call("cuMemFree", address, doing=f"freeing {address:#x}")
 
-    def upload(self, address: int, data: Any, stream: Any = None) -> None:
-        """Copy a contiguous array or bytes to the GPU in stream order, and wait."""
+    def upload(self, address: int, data: Any, stream: Any = None, *, wait: bool = True) -> None:
+        """Copy a contiguous array or bytes to the GPU in stream order, and wait. The driver has
+        read the data also if there is no ``wait``, unless the stream is captured.
+        """
         source, nbytes, _keep = _host(data, writable=False)
         if nbytes:
             with self.active():
@@ -184,7 +200,8 @@ class Gpu:
                     handle,
                     doing=f"copying to {address:#x}",
                 )
-                call("cuStreamSynchronize", handle, doing="copying to the GPU")
+                if wait:
+                    call("cuStreamSynchronize", handle, doing="copying to the GPU")
 
     def download(self, data: Any, address: int, stream: Any = None) -> None:
         """Fill a contiguous array from the GPU in stream order, and wait."""

@@ -217,8 +217,8 @@ class Problem:
         excluded = {
             "C": self.with_c, "a sparse A": self.sparse == "a",
             "block scales of several rows": scaling and scaling.rows > 1 and groups.along == "m",
-            "block scales and gather": scaling and groups.gather,
-            "a list of packed, sparse or scaled matrices, or of pairs": groups.listed and special,
+            "tensor copies of gathered scales": groups.gather and scaling and scaling.contiguous[0],
+            "a list of packed, sparse or scaled matrices, or of pairs": groups.lists and special,
         }  # fmt: skip
         for what, given in excluded.items():
             if given:

@@ -281,6 +281,8 @@ def test_the_workspace_has_a_flag_and_an_accumulator_for_each_warpgroup() -> Non
         "tma:64x64x64:1:3*2+sk3",
         "tma:64x64x64:1:3+sk3+2",
         "tma:64x64x64:1:3+sk1",
+        "tma:64x64x64:1:3+sk0",
+        "tma:64x64x64+sk0",
     ],
 )
 def test_invalid_configurations(text: str) -> None:

@@ -44,3 +44,16 @@ def test_a_graph_routes_the_tokens_of_each_replay() -> None:
             inner = torch.nn.functional.silu(inner) * torch.einsum("tih,th->ti", up[e], x.float())
             want += weights[:, j : j + 1] * torch.einsum("thi,ti->th", down[e], inner)
         assert (y.float() - want).abs().max() < 2**-6 * want.abs().max()
+
+
+@pytest.mark.parametrize("form", ["s4", "e4m3", "sparse"])
+def test_stored_weights_have_the_bits_of_a_virtual_machine(form: str) -> None:
+    x, *weights, indices, router = layer(20, hidden=128, intermediate=128, experts=3, choices=2)
+    if form == "sparse":
+        stored = [tilewright.compress_24(w, prune="magnitude") for w in weights]
+    else:
+        stored = [tilewright.quantize_weight(w.astype("f4"), form, group=64) for w in weights]
+    found, expected = (
+        tilewright.moe(x, *stored, indices, router, device=device) for device in ("cuda", "vm")
+    )
+    assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))

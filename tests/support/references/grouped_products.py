@@ -204,11 +204,19 @@ def weights_product(form: str, device: Any) -> tuple[Any, Any, Any, tuple[int, .
 SCALE_BLOCKS = (((1, 128), (128, 128)), ((1, 128), (1, 128)), ((1, 512), (1, 512)))
 
 
-def scaled_product(blocks: tuple[Any, Any], device: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:
-    """A and B as they are quantized in these blocks, D, and the ends of the groups."""
+def scaled_product(
+    blocks: tuple[Any, Any], device: Any, *, gathered: bool = False
+) -> tuple[Any, Any, Any, tuple[int, ...]]:
+    """A and B as they are quantized in these blocks, D, and the ends of the groups. With
+    ``gathered`` the call gets fewer rows of A and indices.
+    """
     rng, ends = np.random.default_rng(5), (3, 3, 73, 74)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((74, 512), (4, 160, 512)))
     a, b = (tilewright.quantize(m, block=s) for m, s in zip((x, w), blocks, strict=True))
     offsets = np.array(ends, np.int32)
+    if gathered:
+        a, rows = tilewright.quantize(x[:20], block=blocks[0]), rng.integers(0, 20, 74)
+        d = tilewright.grouped_matmul(a, b.T, offsets=offsets, gather=rows, device=device)
+        return a.dequantize()[rows], b.dequantize(), d, ends
     d = tilewright.grouped_matmul(a, b.T, offsets=offsets, device=device)
     return a.dequantize(), b.dequantize(), d, ends

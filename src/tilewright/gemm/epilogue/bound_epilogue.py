@@ -23,22 +23,26 @@ MAX_SHARED_VECTORS = 4  # vectors that a kernel brings through shared memory
 class EpilogueOperandLayout(NamedTuple):
     """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its
     address, its strides along M and the batch, and the end of its rows. ``contiguous``: neighbours
-    along N are neighbours in memory.
+    along N are neighbours in memory. ``gathered``: the type of the indices of its rows, which are
+    those that A's rows are gathered by; empty: it has D's rows.
     """
 
     align: int = 16
     contiguous: bool = True
+    gathered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundEpilogue:
     """A graph with the layouts of its inputs (in the order of ``graph.inputs``) and of the tensor
-    outputs after D (in the order of ``graph.tensors[1:]``).
+    outputs after D (in the order of ``graph.tensors[1:]``). ``in_table``: a problem table has the
+    addresses and strides of the inputs, which threads load.
     """
 
     graph: EpilogueGraph
     inputs: tuple[EpilogueOperandLayout, ...] = ()
     outputs: tuple[EpilogueOperandLayout, ...] = ()
+    in_table: bool = False
 
     @property
     def output_bytes(self) -> tuple[int, ...]:
@@ -68,7 +72,7 @@ class BoundEpilogue:
         for name, source, layout in self.named_inputs():
             bits = dtype(source.type).bits
             aligned = layout.contiguous and layout.align == TENSOR_COPY_BYTES
-            if source.type == BIT:
+            if source.type == BIT or self.in_table:
                 continue
             if "mn" in source.varies and bits <= 32 and aligned and bits <= left:
                 left -= bits
@@ -78,8 +82,12 @@ class BoundEpilogue:
         """(parameter, input, layout) of the vectors, which vary along M or N alone and also along
         the batch, that a kernel can bring through shared memory: the first ones in order.
         """
-        vectors = (x for x in self.named_inputs() if ("m" in x[1].varies) != ("n" in x[1].varies))
-        return islice(vectors, MAX_SHARED_VECTORS)
+        vectors = (
+            x
+            for x in self.named_inputs()
+            if ("m" in x[1].varies) != ("n" in x[1].varies) and not x[2].gathered
+        )
+        return islice(vectors, 0 if self.in_table else MAX_SHARED_VECTORS)
 
     def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, EpilogueOperandLayout]]:
         """(parameter, output, layout) of each tensor output after D."""

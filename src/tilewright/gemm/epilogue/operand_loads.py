@@ -17,7 +17,7 @@ from typing import Any
 
 from ...builder import Builder, Pointer, Reg
 from ...dtypes import dtype
-from ..kernel_scalars import global_pointer, scalar
+from ..kernel_scalars import global_pointer, limited, scalar
 from .bound_epilogue import BoundEpilogue, EpilogueOperandLayout
 from .emission import element_values, widened
 from .graph import BIT, BITMASK_COLUMNS, EpilogueInput
@@ -158,6 +158,10 @@ class EpilogueOperands:
         if elements.inside:
             return start + stride * dr if dr else start
         row = self.k.min(elements.row + dr, self.limits[0] - 1)
+        if gathered := self.layouts[name].gathered:
+            indices = global_pointer(self.k, self.parameters.gather).cast(gathered)
+            index = (indices + row).load(1)[0]
+            row = limited(self.k, index, self.k.const("u32", 0), self.parameters.rows_a - 1)
         return start + row.to("u64") * stride
 
     def _at_column(

@@ -41,6 +41,8 @@ def _with_operands(
             fields.append((name, Reg, parameter(scalar_type)))
             fields.append((f"{name}_ptr", Reg, parameter("u64")))
             continue
+        if bound.in_table:
+            continue
         if name in loaded:
             fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ...builder import Builder
 from ..rasterization import tile_coordinates
+from .problem_list.problem_record import ProblemRecord
 from .tma_config import TmaConfig
 
 
@@ -29,7 +30,7 @@ class WorkTileInfo(NamedTuple):
     ``k_blocks`` k-blocks from ``first_k_block`` on. ``partial``: the index in the workspace where
     its accumulators go, or -1 if the range is all of K. If the problem has groups, ``batch`` is the
     group; ``rows``: those of D that may be written; ``window``: with groups along K, those of A and
-    B along K, which the k-blocks begin with.
+    B along K, which the k-blocks begin with; ``problem``: the tile's, of a list of them.
     """
 
     row: Any
@@ -40,6 +41,7 @@ class WorkTileInfo(NamedTuple):
     partial: Any
     rows: GroupRows | None = None
     window: GroupRows | None = None
+    problem: ProblemRecord | None = None
 
 
 ProcessTile = Callable[[WorkTileInfo, Any], None]

@@ -13,6 +13,7 @@ from ...quantization.weight_format import units_along
 from ...target import DeviceSpec
 from ..block_scaling import BLOCK
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
+from ..grouping import has_problems
 from ..kernel_launch import (
     GROUP_ADDRESS,
     INDEX_ADDRESSES,
@@ -67,6 +68,11 @@ class TmaParameters(KernelParameters):
     alpha_ptr: Reg = parameter("u64")
     beta_ptr: Reg = parameter("u64")
 
+    @property
+    def prefetched_maps(self) -> tuple[Pointer, ...]:
+        """The tensor maps that all CTAs use."""
+        return self.map_a, self.edge_a, self.map_b, self.edge_b
+
 
 @dataclass(frozen=True)
 class PairParameters(TmaParameters):
@@ -115,6 +121,10 @@ class WeightParameters(TmaParameters):
     weights: Reg = parameter("u64", address="b")
     units_along: Reg = parameter("u32")
 
+    @property
+    def prefetched_maps(self) -> tuple[Pointer, ...]:
+        return self.map_a, self.edge_a
+
 
 @dataclass(frozen=True)
 class SparseParameters(TmaParameters):
@@ -153,6 +163,18 @@ class GroupedParameters(TmaParameters):
     rows_d: Reg = parameter("u32")
 
 
+@dataclass(frozen=True)
+class ProblemListParameters(TmaParameters):
+    """With the table of a list of ``batches`` problems, and the number of work tiles."""
+
+    table: Reg = parameter("u64", address=GROUP_ADDRESS)
+    tiles: Reg = parameter("u32")
+
+    @property
+    def prefetched_maps(self) -> tuple[Pointer, ...]:
+        return ()
+
+
 def tma_parameters(problem: Problem) -> type[TmaParameters]:
     """The class of the kernel's parameters."""
     base = PairParameters if problem.pair else TmaParameters
@@ -164,7 +186,7 @@ def tma_parameters(problem: Problem) -> type[TmaParameters]:
         base = ScaledSparseParameters if problem.scaling is not None else SparseParameters
         base = SparsePairParameters if problem.pair else base
     if problem.groups is not None:
-        base = _with_groups(base)
+        base = ProblemListParameters if has_problems(problem.groups) else _with_groups(base)
     return parameters_with(base, problem.epilogue, problem.scalar_type, maps=True)
 
 
@@ -273,8 +295,7 @@ def _scale_values(
         lines = depth, max(1, -(-size // run.side)), inner  # contiguous along M or N
         if run.contiguous == "k":
             lines = lines[1], depth, leading
-        stacked = problem.batched and not problem.has_k_groups
-        batches = (problem.batch, batch) if stacked else (0, 0)
+        batches = (problem.batch, batch) if problem.batched and run.stacked else (0, 0)
         matrix = GlobalMatrix(PLACEHOLDER, *lines, *batches)
         values[f"map_{name}"] = matrix.map("f32", run.box, 0).encode()
     if problem.pair and "map_scale_b" in values:

@@ -18,7 +18,7 @@ from .tma_geometry import WGMMA_ROWS, TmaGeometry
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 
-_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk#)?(?:@#)?(~?)")
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from ..epilogue.emission import stored_words
 from ..problem import Problem
 from .grouped.row_scatter import RowScatter
 from .grouped.row_window import window_coordinates
-from .tile_scheduler import GroupRows
+from .tile_scheduler import GroupRows, WorkTileInfo
 from .tma_config import TmaConfig
 from .tma_geometry import WARPGROUP, WGMMA_ROWS
 from .tma_operand import GlobalMatrix, shared_layout
@@ -64,17 +64,9 @@ class EpilogueTile:
         with_c, buffers = problem.with_c, config.epilogue_buffers(out.bits)
         together = by_tma and not with_c and config.stores_together(out.bits)
         return cls(
-            out,
-            problem.accumulator_type,
-            width,
-            columns,
-            config.swap,
-            with_c,
-            by_tma,
-            buffers,
-            together,
-            align,
-        )
+            out, problem.accumulator_type, width, columns, config.swap, with_c, by_tma, buffers,
+            together, align,
+        )  # fmt: skip
 
     @classmethod
     def of_partials(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
@@ -184,6 +176,10 @@ class TmaEpilogue:
         self.scatter: RowScatter | None = None
         self.use_c = self.beta != 0.0 if tile.with_c else None
         self.phase = k.var("u32", 0) if tile.with_c else None
+
+    def begin(self, tile: WorkTileInfo) -> None:
+        """Prepare for a work tile, whose accumulators are stored next."""
+        self.rows = tile.rows
 
     def _synchronize(self) -> None:
         """Synchronize this warpgroup."""

@@ -266,10 +266,11 @@ class TmaGeometry(Generic[N]):
         scaling, (rows, columns) = problem.scaling, self.d_tile(problem)
         assert scaling is not None
         m, n = select(self.swap, columns, rows), select(self.swap, rows, columns)
-        a, b = scaling.contiguous
+        (a, b), joined = scaling.contiguous, problem.has_row_groups
+        matrices, stacked = 2 if problem.pair else 1, not problem.has_k_groups
         return (
-            ScaleRun.of(m, scaling.rows, a),
-            ScaleRun.of(n, scaling.columns, b, 2 if problem.pair else 1),
+            ScaleRun.of(m, scaling.rows, a, 1, stacked and not joined, joined),
+            ScaleRun.of(n, scaling.columns, b, matrices, stacked),
         )
 
     def scale_stage_bytes(self, problem: Problem) -> N:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
 from typing import Any, NamedTuple
 
 from ...builder import (
@@ -40,14 +39,17 @@ from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
-from .grouped.gather_warp import GatherPipeline, GatherWarp
+from .grouped.gather_warp import GatherPipeline
 from .grouped.schedulers import grouped_tile_scheduler, place_matrices, row_scatter
-from .mainloop.scale_load_warp import LANES, SCALE_WARP, ScaleLoadWarp
+from .mainloop.copy_warp import run_copy_warp
+from .mainloop.scale_load_warp import LANES, SCALE_WARP
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import UnitCopy
+from .problem_list.problem_copies import copy_classes
+from .problem_list.problem_epilogue import epilogue_class
 from .sparse.metadata_copy import MetadataCopy
 from .sparse.metadata_stages import MetadataStages
 from .stage_operands import (
@@ -63,7 +65,6 @@ from .stream_k.partial_exchange import PartialExchange
 from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import (
-    GroupedParameters,
     PairParameters,
     ScaledParameters,
     SparseParameters,
@@ -74,7 +75,7 @@ from .tma_arguments import (
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
-from .tma_graph_epilogue import TmaGraphEpilogue, more_outputs
+from .tma_graph_epilogue import more_outputs
 from .tma_mainloops import mainloop_class
 from .tma_operand import operands
 from .tma_producer import TmaProducer, multicast_masks
@@ -205,8 +206,7 @@ class TmaKernel:
         """
         k, p = self.k, self.parameters
         with k.if_(k.tid.x == 0):
-            b_maps = () if isinstance(p, WeightParameters) else (p.map_b, p.edge_b)
-            for map_ in chain((p.map_a, p.edge_a), b_maps):
+            for map_ in p.prefetched_maps:
                 k.tma_prefetch_map(map_)
             self.stages.pipeline.init()
             for loads in (self.loads, self.vectors):
@@ -233,7 +233,7 @@ class TmaKernel:
         k, config, p = self.k, self.config, self.parameters
         m, n = self._swapped(p.m, p.n)
         k_blocks = (depth + (config.tile[2] - 1)) // config.tile[2]
-        if isinstance(p, GroupedParameters):
+        if self.problem.groups is not None:
             return grouped_tile_scheduler(k, self.problem, config, p, k_blocks)
         batches = p.batches if self.problem.batched else None
         sizes = m, n, k_blocks, batches, p.full_tiles
@@ -254,17 +254,11 @@ class TmaKernel:
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
                 producer.run(self._copies())
             k.syncwarp()
-        if isinstance(self.parameters, ScaledParameters) and self.scales and self.scales_by_warp:
+        if self.scales_by_warp or self.problem.gathers:
             with k.if_(warp == SCALE_WARP):
-                ScaleLoadWarp(
-                    k, self.problem, config, self.parameters, self.scales, stages.pipeline,
-                    self.scheduler,
-                ).run()  # fmt: skip
-        if self.problem.gathers and isinstance(self.parameters, GroupedParameters):
-            with k.if_(warp == SCALE_WARP):
-                GatherWarp(
-                    k, self.problem, config, self.parameters, stages, self.scheduler
-                ).run()  # fmt: skip
+                run_copy_warp(
+                    k, self.problem, config, self.parameters, stages, self.scales, self.scheduler
+                )
         if self.operands and (self.loads or self.vectors):
             with k.if_((warp > 0) & (warp <= config.epilogue_warpgroups)):
                 EpilogueLoadWarp(
@@ -289,8 +283,7 @@ class TmaKernel:
                 multicast=right_mask,
             )  # fmt: skip
             return [left] if self.problem.gathers else [left, right]
-        b_copy: type[TmaCopy] = PairCopy if self.problem.pair else TmaCopy
-        left_copy, right_copy = self._swapped(TmaCopy, b_copy)
+        left_copy, right_copy = self._swapped(*copy_classes(self.problem))
         if self.problem.sparse:
             left_copy = SparsePairCopy if left_copy is PairCopy else SparseCopy
         left = left_copy(
@@ -348,7 +341,7 @@ class TmaKernel:
                     if exchange:
                         exchange.add_all(accumulators, tile)
                     row, column = d_corner(self.problem, config, tile.row, tile.column)
-                    epilogue.rows = tile.rows
+                    epilogue.begin(tile)
                     epilogue.run(accumulators, row + first_row, column, tile.batch)
 
         if config.pingpong:
@@ -391,7 +384,7 @@ class TmaKernel:
         else:
             tensors = [d, *more_outputs(k, self.operands)]
             stages = [x for x in (self.loads, self.vectors) if x]
-            epilogue = TmaGraphEpilogue(
+            epilogue = epilogue_class(problem)(
                 k, problem, config, staging, consumer, tensors, self.operands, limits, barrier,
                 stages,
             )  # fmt: skip

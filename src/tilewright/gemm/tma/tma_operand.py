@@ -20,6 +20,7 @@ from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
 from ...quantization.weight_format import UNIT_ROWS, WeightFormat
 from ..columns import larger, select
+from ..grouping import has_problems
 from ..problem import Problem
 from .grouped.row_window import window_shape, window_strides
 from .tma_config import TmaConfig
@@ -264,18 +265,19 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
         b_sharers = larger(b_sharers, 2)
     a_depth, b_depth = (bk // 2 if problem.sparse == side else bk for side in "ab")
-    along_k = problem.has_k_groups
+    along_k, listed = problem.has_k_groups, has_problems(problem.groups)
     windowed = along_k and problem.k_group_unit == 1
     left = TmaOperand(
         problem.a, select(swap, bn, bm), a_depth, a, select(swap, cm, cn),
-        not (problem.has_row_groups or along_k), problem.groups is not None, windowed,
+        not (problem.has_row_groups or along_k or listed), problem.groups is not None, windowed,
     )  # fmt: skip
     extent = select(swap, bm, bn)
     if problem.weights is not None:
         return left, UnitsOperand(problem.b, extent, bk, b, b_sharers, weights=problem.weights)
     return left, TmaOperand(
-        problem.b, extent, b_depth, b, b_sharers, not along_k, along_k, windowed
-    )
+        problem.b, extent, b_depth, b, b_sharers, not (along_k or listed), along_k or listed,
+        windowed,
+    )  # fmt: skip
 
 
 def _plus(x: Any, n: int) -> Any:

@@ -80,6 +80,15 @@ class CudaDevice:
                 staged = staged.reshape(-1)[: (rows - 1) * pitch + columns]
             self.gpu.upload(address, staged)
 
+    def upload_in_stream(self, address: int, data: Matrix, stream: int) -> None:
+        self.gpu.upload(address, data, stream, wait=False)
+
+    def is_captured(self, stream: int) -> bool:
+        return self.gpu.is_captured(stream)
+
+    def wait_outside_of_capture(self, stream: int) -> None:
+        self.gpu.wait_outside_of_capture(stream)
+
     def download(self, matrix: Matrix, address: int, pitch: int) -> None:
         if matrix.size:
             rows, columns = matrix.shape

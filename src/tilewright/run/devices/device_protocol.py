@@ -75,6 +75,17 @@ class ExecutionDevice(Protocol):
     def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
         """Copy a matrix to the device, its rows ``pitch`` elements apart."""
 
+    def upload_in_stream(self, address: int, data: Matrix, stream: int) -> None:
+        """Copy contiguous bytes to the device in stream order; does not wait for the stream. In a
+        captured graph ``data`` must live as long as the graph.
+        """
+
+    def is_captured(self, stream: int) -> bool:
+        """Whether work on the stream becomes a part of a CUDA graph."""
+
+    def wait_outside_of_capture(self, stream: int) -> None:
+        """Wait for a stream that is not captured; this thread may be capturing another one."""
+
     def download(self, matrix: Matrix, address: int, pitch: int) -> None:
         """Fill a matrix from rows on the device that are ``pitch`` elements apart."""
 

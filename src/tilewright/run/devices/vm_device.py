@@ -121,6 +121,15 @@ class VmDevice:
         if matrix.size:
             self._matrix(address, matrix, pitch)[:] = matrix
 
+    def upload_in_stream(self, address: int, data: Matrix, stream: int) -> None:
+        self.upload(address, data.reshape(1, -1), data.size)
+
+    def is_captured(self, stream: int) -> bool:
+        return False
+
+    def wait_outside_of_capture(self, stream: int) -> None:
+        """Do nothing: uploads wait."""
+
     def download(self, matrix: Matrix, address: int, pitch: int) -> None:
         if matrix.size:
             matrix[:] = self._matrix(address, matrix, pitch)

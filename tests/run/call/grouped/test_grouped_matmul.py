@@ -115,6 +115,11 @@ def test_scaled_matrices(blocks: Any) -> None:
     check_rows(*scaled_product(blocks, "vm"))
 
 
+@pytest.mark.parametrize("blocks", _most_are_slow(SCALE_BLOCKS, (0, 2)))
+def test_scales_are_gathered_with_the_rows(blocks: Any) -> None:
+    check_rows(*scaled_product(blocks, "vm", gathered=True))
+
+
 @pytest.mark.parametrize("case", _most_are_slow(EIGHT_BITS_ALONG_K, (0, 3)))
 def test_matrices_of_8_bits_have_groups_of_k_blocks(case: Any) -> None:
     a, b, found, ends = eight_bits_along_k(*case, "vm")

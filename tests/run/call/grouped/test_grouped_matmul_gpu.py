@@ -48,8 +48,11 @@ def test_along_k_8_bits_have_the_bits_of_a_virtual_machine(case: Any) -> None:
 
 
 @pytest.mark.parametrize("blocks", SCALE_BLOCKS, ids=str)
-def test_scaled_matrices_have_the_bits_of_a_virtual_machine(blocks: Any) -> None:
-    found, expected = (scaled_product(blocks, device)[2] for device in ("cuda", "vm"))
+@pytest.mark.parametrize("gathered", [False, True])
+def test_scaled_matrices_have_the_bits_of_a_virtual_machine(blocks: Any, gathered: bool) -> None:
+    found, expected = (
+        scaled_product(blocks, device, gathered=gathered)[2] for device in ("cuda", "vm")
+    )
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 

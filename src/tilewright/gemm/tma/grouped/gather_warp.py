@@ -15,12 +15,13 @@ from ....builder import Builder, PipelineState, PipelineTmaAsync
 from ....layout import Tensor, make_tensor
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..mainloop.scale_load_warp import ScaleLoadWarp
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_arguments import GroupedParameters
 from ..tma_config import TmaConfig
 from ..tma_geometry import LINES_AT_ONCE
-from .grouped_tile_scheduler import limited
+from .gathered_rows import GatheredRows
 
 LANES, VECTOR = 32, 16  # bytes of a copy
 ATOM_ROWS = 8  # after which the swizzle repeats
@@ -36,19 +37,21 @@ class GatherPipeline(PipelineTmaAsync):
 
 
 class GatherWarp:
-    """The warp that fills the tile of A, which is K-major, of all stages."""
+    """The warp that fills the tile of A, which is K-major, of all stages; ``scales``: the block
+    scales that it copies, too.
+    """
 
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, p: GroupedParameters,
-        stages: SharedStages, scheduler: TileScheduler,
+        stages: SharedStages, scheduler: TileScheduler, rows: GatheredRows,
+        scales: ScaleLoadWarp | None,
     ) -> None:  # fmt: skip
-        assert problem.groups is not None
+        self.rows, self.scales = rows, scales
         self.k, self.config, self.parameters = k, config, p
         stage = stages.right if config.swap else stages.left
         self.operand, self.address = stage.operand, stage.address
         self.pipeline, self.scheduler = stages.pipeline, scheduler
         self.state = stages.pipeline.make_producer_state()
-        self.indices = global_pointer(k, p.gather).cast(problem.groups.gather)
         self.elements = VECTOR // self.operand.size  # of a copy
         assert self.operand.swizzle == LANES // LINES_AT_ONCE * VECTOR
         lanes = LANES // LINES_AT_ONCE  # of a line
@@ -65,23 +68,23 @@ class GatherWarp:
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
         k, bk = self.k, self.config.tile[2]
         self._load_offsets(tile)
+        if self.scales:
+            self.scales.begin(tile)
         for block in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
             self._fill_stage(block * bk)
 
     def _load_offsets(self, tile: WorkTileInfo) -> None:
         """The offsets of the tile's rows in units of 16 bytes. Rows behind the group repeat its
-        last one: D does not depend on them. An index that is no row of A is taken for the nearest
-        row.
+        last one: D does not depend on them.
         """
         k, p, extent = self.k, self.parameters, self.operand.extent
         assert tile.rows is not None
         first = tile.column if self.config.swap else tile.row
-        last, zero = tile.rows.first + tile.rows.count - 1, k.const("u32", 0)
+        last = tile.rows.first + tile.rows.count - 1
         k.syncwarp()
         for i in range(0, extent, LANES):
             row = k.laneid + i
-            index = (self.indices + k.min(first + row, last)).load(1)[0]
-            offset = limited(k, index, zero, p.rows_a - 1) * p.pitch_a
+            offset = self.rows.row(k.min(first + row, last)) * p.pitch_a
             at = row % LINES_AT_ONCE * self.run_length + row // LINES_AT_ONCE
             with k.when(row < extent):
                 (self.offsets + at).store(offset)
@@ -90,6 +93,8 @@ class GatherWarp:
     def _fill_stage(self, first_k: Any) -> None:
         """Copy the tile's k-block that begins at ``first_k``; zeros behind K."""
         k, state, operand = self.k, self.state, self.operand
+        if self.scales:
+            self.scales.load()
         self.pipeline.producer_acquire(state)
         tensor = make_tensor(
             k.pointer("shared", operand.type, self.address + state.stage * operand.bytes),
@@ -99,6 +104,8 @@ class GatherWarp:
             self._copy_columns(tensor, first_k, whole=True)
         with k.else_():
             self._copy_columns(tensor, first_k, whole=False)
+        if self.scales:
+            self.scales.store(state.stage)
         k.cp_async_mbarrier_arrive(self.pipeline.full + state.stage, noinc=True)
         state.advance()
 

@@ -12,7 +12,7 @@ from typing import Any
 from ....builder import Builder
 from ....target import DeviceSpec
 from ...grouping import ENDS, OFFSETS, Grouping
-from ...kernel_scalars import global_pointer
+from ...kernel_scalars import global_pointer, limited
 from ...problem import Problem
 from ..tile_scheduler import GroupRows, ProcessTile, TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
@@ -105,13 +105,6 @@ class GroupWalk:
 
     def _limited(self, size: Any) -> Any:
         return limited(self.k, size, self.begin, self.scheduler.m)
-
-
-def limited(k: Builder, size: Any, low: Any, high: Any) -> Any:
-    """``size``, of s32 or s64, as u32: at least ``low`` and at most ``high``."""
-    if size.dtype.name == "s64":
-        return k.min(k.max(size, low.to("s64")), high.to("s64")).to("u32")
-    return k.min(k.max(size, low.view("s32")), high.view("s32")).view("u32")
 
 
 def _row_extents(config: TmaConfig) -> tuple[int, int]:

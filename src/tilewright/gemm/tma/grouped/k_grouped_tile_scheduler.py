@@ -13,10 +13,9 @@ from typing import Any
 
 from ....builder import Builder
 from ...grouping import Grouping
-from ...kernel_scalars import global_pointer
+from ...kernel_scalars import global_pointer, limited
 from ..tile_scheduler import GroupRows, ProcessTile, TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
-from .grouped_tile_scheduler import limited
 
 
 class KGroupedTileScheduler(TileScheduler):

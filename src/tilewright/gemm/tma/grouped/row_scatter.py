@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....builder import Builder
-from ...kernel_scalars import global_pointer
-from .grouped_tile_scheduler import limited
+from ...kernel_scalars import global_pointer, limited
 
 
 class RowScatter:

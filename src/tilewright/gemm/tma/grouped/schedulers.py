@@ -7,9 +7,10 @@ from typing import Any
 from ....builder import Builder
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..problem_list.problem_list_scheduler import ProblemListScheduler
 from ..stage_operands import TmaCopy
 from ..tile_scheduler import TileScheduler
-from ..tma_arguments import GroupedParameters, TmaParameters
+from ..tma_arguments import GroupedParameters, ProblemListParameters, TmaParameters
 from ..tma_config import TmaConfig
 from .grouped_tile_scheduler import GroupedTileScheduler
 from .k_grouped_tile_scheduler import KGroupedTileScheduler
@@ -17,11 +18,13 @@ from .row_scatter import RowScatter
 
 
 def grouped_tile_scheduler(
-    k: Builder, problem: Problem, config: TmaConfig, p: GroupedParameters, k_blocks: Any
+    k: Builder, problem: Problem, config: TmaConfig, p: TmaParameters, k_blocks: Any
 ) -> TileScheduler:
     """The tile scheduler by the dimension that is divided. ``k_blocks``: of a product of rows."""
+    if isinstance(p, ProblemListParameters):
+        return ProblemListScheduler(k, problem, config, p)
     grouping = problem.groups
-    assert grouping is not None
+    assert grouping is not None and isinstance(p, GroupedParameters)
     if grouping.along == "k":
         sizes, unit = (p.m, p.n, p.k), problem.k_group_unit
         return KGroupedTileScheduler(grouping, p.groups, p.batches, k, config, *sizes, unit)

@@ -14,6 +14,7 @@ from ....builder import Builder, PipelineTmaAsync, Reg
 from ...epilogue.operand_loads import load_vector
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..grouped.gathered_rows import GatheredRows
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_arguments import ScaledPairParameters, ScaledParameters
 from ..tma_config import TmaConfig
@@ -27,7 +28,7 @@ SCALE_WARP = 3  # of the producer warpgroup
 class ScaleOperand(NamedTuple):
     """The scales of the rows, or of the columns, of a CTA's tile: element (i, j), of ``type``, is
     the scale of block i of rows or columns in block j of K. ``addresses``: one for each matrix.
-    ``extent``: rows or columns of the matrix.
+    ``extent``: rows or columns of the product; ``gathered``: the rows of A that they are.
     """
 
     addresses: tuple[Reg, ...]
@@ -36,10 +37,11 @@ class ScaleOperand(NamedTuple):
     batch_stride: Reg
     extent: Reg
     type: str
+    gathered: GatheredRows | None = None
 
 
 def scale_operands(
-    problem: Problem, config: TmaConfig, p: ScaledParameters
+    problem: Problem, config: TmaConfig, p: ScaledParameters, gathered: GatheredRows | None = None
 ) -> tuple[ScaleOperand, ScaleOperand]:
     """The scales of the tile's rows and of its columns."""
     scaling = problem.scaling
@@ -49,7 +51,7 @@ def scale_operands(
     n = p.n
     if isinstance(p, ScaledPairParameters):
         own, n = (p.scale_b, p.scale_b2), p.n // 2
-    a = ScaleOperand((p.scale_a,), p.scale_a_m, p.scale_a_k, p.scale_a_batch, p.m, type_a)
+    a = ScaleOperand((p.scale_a,), p.scale_a_m, p.scale_a_k, p.scale_a_batch, p.m, type_a, gathered)
     b = ScaleOperand(own, p.scale_b_n, p.scale_b_k, p.scale_b_batch, n, type_b)
     return (b, a) if config.swap else (a, b)
 
@@ -83,6 +85,8 @@ class _ScaleCopy:
         first, last = first // run.matrices // run.side, (operand.extent - 1) // run.side
         for number, offset in zip(self.numbers, self.offsets, strict=True):
             index = k.min(first + (self.lane + number), last)
+            if operand.gathered is not None:
+                index = operand.gathered.row(index)
             k.mov(start + index.to("u64") * operand.stride, into=offset)
         for value in self.loaded:
             value.set(0.0)
@@ -116,9 +120,10 @@ class ScaleLoadWarp:
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, parameters: ScaledParameters,
         scales: StageScales, pipeline: PipelineTmaAsync, scheduler: TileScheduler,
+        gathered: GatheredRows | None = None,
     ) -> None:  # fmt: skip
         self.k, self.scales, self.pipeline, self.scheduler = k, scales, pipeline, scheduler
-        left, right = scale_operands(problem, config, parameters)
+        left, right = scale_operands(problem, config, parameters, gathered)
         self.rows = _copies(k, left, scales.rows)
         self.columns = _copies(k, right, scales.columns)
         self.state = pipeline.make_producer_state()
@@ -129,27 +134,35 @@ class ScaleLoadWarp:
         self.scheduler.for_each_tile(self._load_tile)
 
     def _load_tile(self, tile: WorkTileInfo, _: Any) -> None:
-        k = self.k
+        k, state = self.k, self.state
+        self.begin(tile)
+        for _ in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
+            self.load()
+            self.pipeline.producer_acquire(state)
+            self.store(state.stage)
+            k.cp_async_mbarrier_arrive(self.pipeline.full + state.stage, noinc=True)
+            state.advance()
+
+    def begin(self, tile: WorkTileInfo) -> None:
+        """Go to a work tile."""
         for rows in self.rows:
             rows.begin(tile.row, tile)
         for columns in self.columns:
             columns.begin(tile.column, tile)
-        exists = tile.k_blocks != 0
-        for _ in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
-            with k.if_(exists):
-                for copy in (*self.rows, *self.columns):
-                    copy.load()
-            self._fill_stage(exists)
+        self.exists = tile.k_blocks != 0
 
-    def _fill_stage(self, exists: Any) -> None:
-        k, state, scales = self.k, self.state, self.scales
-        self.pipeline.producer_acquire(state)
+    def load(self) -> None:
+        """Load the scales of the next k-block that are converted."""
+        with self.k.if_(self.exists):
+            for copy in (*self.rows, *self.columns):
+                copy.load()
+
+    def store(self, stage: Any) -> None:
+        """Copy or store the scales of the k-block to a stage that is empty."""
         for rows in self.rows:
-            rows.store(scales.rows_at(state.stage), exists)
+            rows.store(self.scales.rows_at(stage), self.exists)
         for columns in self.columns:
-            columns.store(scales.columns_at(state.stage), exists)
-        k.cp_async_mbarrier_arrive(self.pipeline.full + state.stage, noinc=True)
-        state.advance()
+            columns.store(self.scales.columns_at(stage), self.exists)
 
 
 def _copies(k: Builder, operand: ScaleOperand, run: ScaleRun) -> list[_ScaleCopy]:

@@ -6,7 +6,7 @@
     neither           s[0], s[1], s[2], …                             the scale load warp
 
 Tensor copies begin at multiples of 16 bytes, so along K the k-block is one of four, and of blocks
-of rows or columns up to three come before the tile's first one.
+of rows or columns, and of the rows of a group, up to three come before the tile's first one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ RUN_ALIGNMENT = 128  # bytes, of what a tensor copy writes in shared memory
 class ScaleRun(NamedTuple):
     """The scales of a tile's rows, or of its columns, in a stage: one for each block of ``side``
     that the tile meets, ``length`` at most. ``contiguous``: as ``BlockScaling`` has it.
-    ``matrices``: 2 where the tile's halves are of two matrices B, each with such a run. The fields
-    are numbers, or columns of candidates.
+    ``matrices``: 2 where the tile's halves are of two matrices B, each with such a run;
+    ``stacked``: a problem with batches has those of each matrix; ``anywhere``: the tile begins at
+    any row, not at a multiple of its extent. The fields are numbers, or columns of candidates.
     """
 
     length: Any
     side: int
     contiguous: str
     matrices: int = 1
+    stacked: bool = True
+    anywhere: bool = False
 
     @classmethod
-    def of(cls, extent: Any, side: int, contiguous: str, matrices: int = 1) -> ScaleRun:
-        """Those of a tile of this extent in each matrix, which begins at a multiple of it."""
+    def of(cls, extent: Any, side: int, *more: Any) -> ScaleRun:
+        """Those of a tile of this extent in each matrix."""
         if side == 1:
-            return cls(extent, side, contiguous, matrices)
+            return cls(extent, side, *more)
         before = BLOCK - power_of_two_divisor(extent, BLOCK)  # of the first block, at most
-        return cls(-(-(before + extent) // BLOCK), side, contiguous, matrices)
+        return cls(-(-(before + extent) // BLOCK), side, *more)
 
     @property
     def step(self) -> int:
@@ -51,7 +54,7 @@ class ScaleRun(NamedTuple):
         """The box of a tensor copy: (scales of a line, lines)."""
         if self.contiguous == "k":
             return LINE, self.length
-        before = 0 if self.side == 1 else LINE - 1
+        before = 0 if self.side == 1 and not self.anywhere else LINE - 1
         return -(-(before + self.length) // LINE) * LINE, 1
 
     @property

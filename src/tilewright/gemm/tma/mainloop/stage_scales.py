@@ -21,14 +21,11 @@ from .scale_run import LINE, RUN_ALIGNMENT, ScaleRun
 
 @dataclass(frozen=True)
 class StageScales:
-    """The scales of the stages, from the shared ``address`` on: of the tile's rows and columns.
-    ``stacked``: a problem with batches has those of each matrix.
-    """
+    """The scales of the stages, from the shared ``address`` on: of the tile's rows and columns."""
 
     address: Any
     rows: ScaleRun
     columns: ScaleRun
-    stacked: bool = True
 
     @classmethod
     def of(cls, k: Builder, problem: Problem, config: TmaConfig) -> StageScales:
@@ -37,7 +34,7 @@ class StageScales:
         a, b = config.scale_runs(problem)
         address = k.dynamic_shared(size, RUN_ALIGNMENT).address()
         rows, columns = (b, a) if config.swap else (a, b)
-        return cls(address, rows, columns, not problem.has_k_groups)
+        return cls(address, rows, columns)
 
     def rows_at(self, stage: Any) -> Any:
         """The shared address of the scales of a stage's rows."""
@@ -59,13 +56,12 @@ class ScaleCopy(StageCopy):
         self.k, self.maps, self.of_rows = k, maps, of_rows
         self.run = scales.rows if of_rows else scales.columns
         self.address = scales.rows_at if of_rows else scales.columns_at
-        self.stacked = scales.stacked
 
     def begin(self, tile: WorkTileInfo) -> Any:
         run = self.run
         first = (tile.row if self.of_rows else tile.column) // run.matrices
         self.first = (first // run.side) & -(run.first_line // run.side)
-        self.batch = tile.batch if self.stacked else None
+        self.batch = tile.batch if run.stacked else None
         return run.copied_bytes * run.matrices
 
     def target(self, stage: Any) -> Any:

@@ -52,8 +52,8 @@ class ScaledMainloop(PromotedMainloop):
         row = (lane >> 5) * WARP_ROWS + ((lane & 31) >> 2) if self.single_rows else 0
         if self.single_rows and config.consumers > 1 and not config.pingpong:
             row = row + consumer * config.d_warpgroup_rows(problem)
-        self.own_row = k.mov((k.const("u32", 0) + row) * (rows.step * SCALE_BYTES))
-        self.own_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
+        self.lane_row = k.mov((k.const("u32", 0) + row) * (rows.step * SCALE_BYTES))
+        self.lane_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
         self.k_block = k.var("u32", 0)  # of the current stage
         self.read = [self._registers(tiles) for tiles in self.sets]
 
@@ -61,6 +61,8 @@ class ScaledMainloop(PromotedMainloop):
         rows, columns = self.scales.rows, self.scales.columns
         self.first_row = (tile.row // rows.matrices & (rows.first_line - 1)) + first_row
         self.first_column = tile.column // columns.matrices & (columns.first_line - 1)
+        self.own_row = _first_scale(self.lane_row, rows, tile.row)
+        self.own_column = _first_scale(self.lane_column, columns, tile.column)
         self.k.mov(tile.first_k_block, into=self.k_block)
 
     def _registers(self, tiles: list[AccumulatorTile]) -> ReadScales:
@@ -139,13 +141,23 @@ class ScaledMainloop(PromotedMainloop):
         of_matrix = own + matrix * run.matrix_bytes
         there, step = self._at(of_matrix, column, run, self.k_block - before), run.step
         neighbours = (there + i for i in (0, step))
-        pair = there.aligned(8).load(2) if step == 1 else [x.load(1)[0] for x in neighbours]
+        aligned = step == 1 and not run.anywhere
+        pair = there.aligned(8).load(2) if aligned else [x.load(1)[0] for x in neighbours]
         return [rows[half % len(rows)] * scale for half in (0, 1) for scale in pair]
 
     def _release_read(self, index: int) -> None:
         if self._reads_last(index):
             self.k.syncwarp()
         super()._release_read(index)
+
+
+def _first_scale(own: Any, run: ScaleRun, first: Any) -> Any:
+    """A thread's offset ``own`` from the scale of the tile's first row or column, from the first
+    scale of a stage, which a tensor copy loads from a multiple of 16 bytes on.
+    """
+    if run.anywhere and run.contiguous == "mn":
+        return own + (first & (LINE - 1)) * SCALE_BYTES
+    return own
 
 
 def _block(run: ScaleRun, first: Any, offset: int) -> Any:

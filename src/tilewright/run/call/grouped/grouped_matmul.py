@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....errors import ProblemError
 from ....gemm.epilogue.tracing import epilogue_key
 from ....gemm.kernel_launch import GROUP_ADDRESS, INDEX_ADDRESSES
 from ....lazy_imports import calling
@@ -15,6 +14,8 @@ from ..epilogue_call import launch_with_epilogue
 from ..epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from ..epilogue_request import EpilogueArguments
 from ..fast_path import CallCache, CallForm, D, FastCall
+from ..problem_list.list_call import multiply_list
+from ..problem_list.list_fast_call import ListArguments, repeated
 from ..request import MatmulOptions
 from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
@@ -22,6 +23,7 @@ from .matrix_list import matrix_list
 from .row_groups import GroupArguments, row_groups
 
 GATHER, SCATTER, _ = INDEX_ADDRESSES
+SCALES_OF_A = "a_scales", "a_zeros", "a_sums"  # operands with A's rows
 _fast_calls = CallCache()
 
 
@@ -34,6 +36,7 @@ def grouped_matmul(
     along: str = "m",
     gather: Any = None,
     scatter: Any = None,
+    expected_rows: int | None = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: str = "ieee",
@@ -66,16 +69,26 @@ def grouped_matmul(
     are copied first. Groups of 8 bits must begin at multiples of 128.
 
     ``gather`` (M,) names the row of ``a`` that each row of the product has, so that M is its length
-    and ``a`` has any rows, with A K-major and not ``Scaled``. ``scatter`` (M,) names the row of the
-    result that each row is written to, which ``out`` may have any number of; a row of index -1 is
-    not written, and no row may be named twice. Both come with ``offsets`` and groups of rows;
-    operands of the epilogue have the rows of the product.
+    and ``a`` has any rows, with A K-major; scales of a ``Scaled`` ``a`` are gathered with the rows.
+    ``scatter`` (M,) names the row of the result that each row is written to, which ``out`` may have
+    any number of; a row of index -1 is not written, and no row may be named twice. Both come with
+    ``offsets`` and groups of rows; operands of the epilogue have the rows of the product.
 
     ``offsets`` and ``counts`` are contiguous int32 or int64 arrays where ``a`` is (or lists of
     integers, for arrays on the CPU). The kernel reads them: the host does not wait, and a call in a
     CUDA graph may have other sizes at each replay. On the CPU sizes that decrease or exceed M are
     an error; on a GPU the kernel takes them for the nearest possible size, so that no row outside
     of D is written.
+
+    Two lists ``a`` and ``b`` are problems of any sizes (M, K) × (K, N), whose matrices lie anywhere
+    with any strides; ``out`` and the result are lists, and no sizes are given. An operand may be a
+    list, too, of arrays that broadcast to D of each problem or of numbers. There is one launch for
+    each combination of contiguous dimensions of A and B; matrices that tensor copies cannot read
+    are copied first.
+
+    ``expected_rows`` are the rows that a group has about; only the choice of the configuration
+    depends on them. By default all groups are expected to have the average of ``a``'s rows, or with
+    ``counts`` the capacity.
 
     ``epilogue`` and its ``operands`` are those of ``matmul``: an operand broadcasts to (M, N), or
     is (groups, 1, N) or (groups, 1, 1) and varies by group. The other arguments are ``matmul``'s.
@@ -85,22 +98,32 @@ def grouped_matmul(
     Raises ProblemError, DtypeError, DeviceError, ConfigError, EpilogueError.
     """
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
-    given = GroupArguments(offsets, counts, along, gather, scatter)
-    key = _key(a, b, given, epilogue, options)
-    for fast_call in _fast_calls.by_key.get(key, ()) if key else ():
+    given = GroupArguments(offsets, counts, along, gather, scatter, expected_rows)
+    listed = None
+    if isinstance(a, tuple | list):
+        given.check_absent()
+        listed = ListArguments(a, b, out, operands)
+        key = listed.key(epilogue, options)
+        if (results := repeated(key, listed)) is not None:
+            return results
+    else:
+        key = _key(a, b, given, epilogue, options)
+    for fast_call in _fast_calls.by_key.get(key, ()) if key and listed is None else ():
         result = fast_call(a, b, given.sizes, gather, scatter, out, operands)
         if result is not None:
             return result
-    matrices = b if isinstance(b, tuple | list) else (b,)
-    passed = a, *matrices, given.sizes, gather, scatter, out, *operands.values()
-    if own := array_view.operators(passed):
-        named = {"out": out, "epilogue": epilogue, **options._asdict(), **operands}
-        return own.grouped_matmul(a, b, **given._asdict(), **named)
     if epilogue is None and operands:
         raise TypeError(
             f"grouped_matmul() got unexpected arguments {', '.join(operands)}; operands need an "
             "epilogue"
         )
+    matrices = (x for m in (a, b) for x in (m if isinstance(m, tuple | list) else (m,)))
+    passed = *matrices, given.sizes, gather, scatter, out, *operands.values()
+    if own := array_view.operators(passed):
+        named = {"out": out, "epilogue": epilogue, **options._asdict(), **operands}
+        return own.grouped_matmul(a, b, **given._asdict(), **named)
+    if listed is not None:
+        return multiply_list(listed, epilogue or _accumulator, options, key)
     call = _launch(a, b, given, epilogue or _accumulator, operands, options, out)
     if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
         arrays = {GROUP_ADDRESS: given.sizes, GATHER: gather, SCATTER: scatter}
@@ -124,9 +147,9 @@ def _key(a: Any, b: Any, given: GroupArguments, epilogue: Any, options: MatmulOp
         function = None if epilogue is None else epilogue_key(epilogue)
         if epilogue is not None and function is None:
             return None
-        offsets, counts, along, gather, scatter = given
+        offsets, counts, along, gather, scatter, expected = given
         rows = gather is None or gather.shape, scatter is None or scatter.shape
-        form = given.sizes.shape, offsets is None, counts is None, along, rows
+        form = given.sizes.shape, offsets is None, counts is None, along, rows, expected
         key = function, type(a), a.shape, shapes, form, options
         hash(key)
     except (AttributeError, IndexError, RuntimeError, TypeError):  # no shape, or not hashable
@@ -139,8 +162,6 @@ def _launch(
     options: MatmulOptions, out: Any,
 ) -> LaunchedEpilogue:  # fmt: skip
     """All stages of a call."""
-    if given.gather is not None and isinstance(a, Scaled):
-        raise ProblemError("a must not be Scaled where its rows are gathered")
     if given.along == "m" and _is_list(b):
         b = matrix_list(b)
     (left, right), scales = (a, b), None
@@ -150,6 +171,9 @@ def _launch(
         )
     first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
     groups = row_groups(left, first, given, out)
+    if given.gather is not None and isinstance(a, Scaled):
+        own = tuple(name for name in operands if name in SCALES_OF_A)
+        groups = groups._replace(request=groups.request._replace(gathered=own))
     arguments = EpilogueArguments(function, {}, operands)
     return launch_with_epilogue(left, right, arguments, options, out, scales=scales, groups=groups)
 

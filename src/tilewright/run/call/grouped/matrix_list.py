@@ -56,9 +56,14 @@ def matrix_list(matrices: Sequence[Any]) -> Any:
     """
     views = [array_view.view(matrix) for matrix in matrices]
     for i, view in enumerate(views):
-        same = (view.shape, view.strides, view.dtype, view.device, view.sparse)
+        if view.sparse:
+            raise ProblemError(
+                f"the matrices of a list b must be dense, got a sparse b[{i}]",
+                hint="compress_24 of a stack of matrices makes one b",
+            )
+        same = (view.shape, view.strides, view.dtype, view.device)
         first = views[0]
-        if same != (first.shape, first.strides, first.dtype, first.device, None):
+        if same != (first.shape, first.strides, first.dtype, first.device):
             shown = f"{view.dtype} of shape {view.shape} with strides {view.strides}"
             raise ProblemError(
                 f"the matrices of a list b must have one shape, type and layout, got b[{i}] as "

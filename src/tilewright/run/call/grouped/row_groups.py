@@ -16,6 +16,7 @@ from ....errors import DeviceError, DtypeError, ProblemError
 from ....gemm.block_scaling import BLOCK
 from ....gemm.grouping import COUNTS, DIMENSIONS, ENDS, INDEX_TYPES, OFFSETS, Grouping
 from ....gemm.kernel_launch import INDEX_ADDRESSES
+from ....gemm.problem import SIZE_LIMIT
 from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
@@ -34,11 +35,19 @@ class GroupArguments(NamedTuple):
     along: str
     gather: Any = None
     scatter: Any = None
+    expected_rows: Any = None
 
     @property
     def sizes(self) -> Any:
         """The array of sizes."""
         return self.counts if self.offsets is None else self.offsets
+
+    def check_absent(self) -> None:
+        """Raise ProblemError for what lists of matrices a and b exclude."""
+        for name, value in self._asdict().items():
+            if value is not None and (name, value) != ("along", "m"):
+                what = f"{name} must not be given with lists of matrices a and b"
+                raise ProblemError(f"{what}, got {value!r:.60}")
 
 
 class RowGroups(NamedTuple):
@@ -162,12 +171,13 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
 
     Raises ProblemError for shapes that do not fit, DtypeError for a type that is not an index.
     """
-    offsets, counts, along, gather, scatter = arguments
+    offsets, counts, along, gather, scatter, expected = arguments
     if along not in DIMENSIONS:
         raise ProblemError(f"along must be one of {', '.join(DIMENSIONS)}, got {along!r:.60}")
     if (offsets is None) == (counts is None):
         given = "neither" if offsets is None else "both"
         raise ProblemError(f"one of offsets and counts must be given, got {given}")
+    _check_expected_rows(expected, along)
     name, sizes = ("counts", counts) if offsets is None else ("offsets", offsets)
     view, va, vb = _index_view(name, sizes), array_view.view(a), array_view.view(b)
     if isinstance(vb.owner, PreparedWeights):
@@ -199,10 +209,19 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
     types = {key: "" if x is None else x.dtype for key, x in found.items()}
     listed = b if isinstance(b, MatrixList) else None
     grouping = Grouping(view.dtype, form, along, listed=listed is not None, **types)
-    request = GroupRequest(grouping, groups, gathered and product_rows, d_rows)
+    request = GroupRequest(grouping, groups, gathered and product_rows, d_rows, expected)
     capacity = va.shape[-1] if along == "k" else product_rows
     unit = BLOCK if along == "k" and va.itemsize == 1 else 1
     return RowGroups(request, view, name, capacity, rows, unit, gathered, scattered, listed)
+
+
+def _check_expected_rows(expected: Any, along: str) -> None:
+    """Raise ProblemError unless there is no expected number, or one of rows that may be."""
+    if expected is None:
+        return
+    if along != "m" or type(expected) is not int or not 1 <= expected < SIZE_LIMIT:
+        what = f"expected_rows must be from 1 to 2^31 - 1, of groups of rows, got {expected!r:.60}"
+        raise ProblemError(f"{what}, {along=}")
 
 
 def _rows_of(out: Any, rows: int) -> int:
