@@ -145,10 +145,35 @@ def test_errors() -> None:
         linear(a, a, activation="gel")
     with pytest.raises(DtypeError, match="JAX has f64 disabled"):
         matmul(a, a.T, out_dtype="f64")
-    with pytest.raises(jax.errors.JaxRuntimeError, match="precision must be one of"):
-        jax.block_until_ready(jax.jit(lambda a: matmul(a, a.T, precision="no"))(a))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="unknown device 'no'"):
+        jax.block_until_ready(jax.jit(lambda a: tilewright.jax.matmul(a, a.T, device="no"))(a))
     with pytest.raises(ProblemError, match=r"tilewright\.jax\.matmul"):
         jax.jit(lambda a: tilewright.matmul(a, a.T))(a)
+
+
+TRACED: list[tuple[Any, type[Exception], str]] = [
+    (lambda a: matmul(a.astype("int16"), a.T.astype("int16")), DtypeError, "got s16"),
+    (lambda a: matmul(a.astype("bool"), a.T.astype("bool")), DtypeError, "got pred"),
+    (lambda a: matmul(a, a.T.astype("bfloat16")), DtypeError, "b must be f32 if a is f32"),
+    (lambda a: linear(a, a.astype("float16")), DtypeError, "b must be f32 if a is f32"),
+    (lambda a: matmul(a, a.T, precision="no"), DtypeError, "precision must be one of"),
+    (lambda a: matmul(a, a.T, out_dtype="s32"), DtypeError, "must be f32, got s32"),
+    (lambda a: matmul(a, a.T, fast_accum=2), ProblemError, "fast_accum must be True or False"),
+]
+
+
+@pytest.mark.parametrize(("program", "error", "message"), TRACED)
+def test_wrong_types_are_errors_when_a_program_is_traced(
+    program: Callable[[Any], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        jax.eval_shape(program, jax.ShapeDtypeStruct((4, 16), jnp.float32))
+
+
+def test_gradients_of_8_bit_floats_are_refused() -> None:
+    a = jax.ShapeDtypeStruct((4, 16), jnp.float8_e4m3fn)
+    with pytest.raises(DtypeError, match="a must be f16, bf16, f32 or f64 where a gradient"):
+        jax.eval_shape(jax.grad(lambda a: matmul(a, a.T, out_dtype="f32").sum()), a)
 
 
 def test_symbolic_shapes_are_refused_with_the_reason() -> None:

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from .. import dtypes
 from ..errors import DtypeError, EpilogueError, ProblemError
 from ..gemm.epilogue.functions.activation_table import ACTIVATIONS, DERIVATIVES
-from ..run.call.request import default_result
+from ..run.call.request import MatmulOptions, default_result
 from .custom_calls import registered
 from .graph_in_jax import evaluate
+from .trace_checks import check_differentiable, check_types
 
 
 class ProductOptions(NamedTuple):
@@ -36,6 +37,10 @@ class ProductOptions(NamedTuple):
         options = self._asdict()
         del options["out_dtype"]
         return options
+
+    def requested(self) -> MatmulOptions:
+        """As a call's options, to check them."""
+        return MatmulOptions(self.out_dtype, self.precision, self.fast_accum)
 
 
 def matmul(
@@ -80,9 +85,13 @@ def _options(
     kept = jax.dtypes.canonicalize_dtype(dtypes.dtype(name).numpy)
     if kept != dtypes.dtype(name).numpy:
         raise DtypeError(f"JAX has {name} disabled", hint="jax.config: jax_enable_x64")
-    return ProductOptions(
-        name, precision, bool(fast_accum), None if device is None else str(device)
-    )
+    if not isinstance(fast_accum, bool):
+        raise ProblemError(f"fast_accum must be True or False, got {fast_accum!r:.60}")
+    return ProductOptions(name, precision, fast_accum, None if device is None else str(device))
+
+
+def _types(*arrays: jax.Array) -> tuple[str, ...]:
+    return tuple(dtypes.from_numpy(x.dtype).name for x in arrays)
 
 
 def _call(what: dict[str, Any], results: Any, args: Sequence[jax.Array]) -> Any:
@@ -105,6 +114,7 @@ def _product(
     a: jax.Array, b: jax.Array, transposed: Transposed, options: ProductOptions
 ) -> jax.Array:
     """The product of matrices or stacks of them, of which some are ``transposed`` first."""
+    check_types(_types(a, b), options.requested())
     batch = _broadcast(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-1 if transposed[0] else -2], b.shape[-2 if transposed[1] else -1]
     what = {
@@ -123,6 +133,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product_forward(a: jax.Array, b: jax.Array, transposed: Transposed, options: Any) -> Any:
+    check_differentiable(**dict(zip("ab", _types(a, b), strict=True)))
     return _product(a, b, transposed, options), (a, b)
 
 
@@ -206,6 +217,8 @@ def _layer_call(
     layer: _Layer, saved: tuple[str, ...], x: jax.Array, w: jax.Array, *arrays: jax.Array
 ) -> list[jax.Array]:
     """The layer's output and the values of ``saved``."""
+    types, options = _types(x, w, *arrays), layer.options.requested()
+    check_types(types, options, layer.operands, layer.activation, saved)
     shape = _result((*x.shape[:-1], w.shape[0]), layer.options.out_dtype)
     what = {
         "op": "linear", "activation": layer.activation, "saved": saved,
@@ -216,6 +229,7 @@ def _layer_call(
 
 
 def _layer_forward(layer: _Layer, x: jax.Array, w: jax.Array, *arrays: jax.Array) -> Any:
+    check_differentiable(**dict(zip(("x", "w"), _types(x, w), strict=True)))
     gated = "gate" in layer.operands
     saved: tuple[str, ...] = ()
     if layer.activation is not None or gated:
