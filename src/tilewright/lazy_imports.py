@@ -21,8 +21,9 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _BLOCK = re.compile(r"^if TYPE_CHECKING:.*?\n((?:[ ]{4}.*\n|\n)+)", re.MULTILINE)
 _IMPORT = re.compile(r"from (\.\S+) import (\([^)]*\)|.*)")
 _NAME = re.compile(r"(\w+)(?: as (\w+))?")
@@ -124,3 +125,22 @@ def calling(name: str, function: str) -> Callable[..., Any]:
         return getattr(provided(name), function)(*arguments, **named)
 
     return call
+
+
+UNTRACED: list[Any] = []
+"""The functions of ``untraced``, for ``torch.calls``, which tells Dynamo when it is imported."""
+
+
+def untraced(function: _Function) -> _Function:
+    """Decorator of a function that computes on memory: torch.compile calls it between two graphs
+    (under ``fullgraph=True`` that is torch's error), and compiles none of its code.
+    """
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return provided("torch_operators").call_untraced(function, *arguments, **named)
+
+    function._torchdynamo_inline = call  # type: ignore[attr-defined]
+    UNTRACED.append(function)
+    if (operators := sys.modules.get("tilewright.torch.calls")) is not None:
+        operators.run_untraced(function)
+    return function

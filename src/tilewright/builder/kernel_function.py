@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, Protocol, overload
 
 from ..errors import KernelError, SourceLocation
-from ..lazy_imports import provide, provided
+from ..lazy_imports import provide, provided, untraced
 from ..notebook_display import Drawable
 from ..pickled_names import PickledByName
 from ..ptx import parameter_block, tree
@@ -317,17 +317,8 @@ class ConfiguredKernel:
         previous kernel have called ``k.launch_dependent_grids`` or exited, and waits for that
         kernel in ``k.wait_for_prior_grids``.
         """
-        kernel = self.kernel
-        if len(args) != len(kernel.params):
-            takes = ", ".join(map(str, kernel.params)) or "nothing"
-            raise kernel._error(f"{kernel.__name__} takes {takes}, got {len(args)} arguments")
-        traced = kernel.trace(**static)
-        size = self._size(traced)
-        launcher: Launcher | None = provided("launcher")
-        if launcher is None:
-            raise kernel._error("no launcher is registered", "import tilewright to register it")
-        options: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
-        return launcher(traced, self.grid, size, args, **options)
+        options = {"device": device, "stream": stream, "programmatic": programmatic}
+        return _launch(self, args, options, static)
 
     def _size(self, traced: Traced) -> tuple[int, int, int]:
         """The block size of the launch or of the kernel. Raises KernelError if it is ambiguous."""
@@ -344,6 +335,19 @@ class ConfiguredKernel:
                 f" block of {block}",
             )
         return size
+
+
+@untraced
+def _launch(configured: ConfiguredKernel, args: tuple[Any, ...], options: Any, static: Any) -> Any:
+    kernel = configured.kernel
+    if len(args) != len(kernel.params):
+        takes = ", ".join(map(str, kernel.params)) or "nothing"
+        raise kernel._error(f"{kernel.__name__} takes {takes}, got {len(args)} arguments")
+    traced = kernel.trace(**static)
+    launcher: Launcher | None = provided("launcher")
+    if launcher is None:
+        raise kernel._error("no launcher is registered", "import tilewright to register it")
+    return launcher(traced, configured.grid, configured._size(traced), args, **options)
 
 
 @overload

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
-from ..run.arrays import array_view
+from ..lazy_imports import untraced
 from .matrix_row import MatrixRow, RowLayout
 from .row_call import RowMatrix, finished, launch_rows, result_like, row_matrix
 
@@ -42,6 +42,7 @@ def _layer_norm(
     row.store(y)
 
 
+@untraced
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, device: Any = None,
     stream: Any = None,
@@ -53,7 +54,7 @@ def rms_norm(
     for 1. ``out``, ``device``, ``stream`` and errors as for ``softmax``.
     """
     rows = row_matrix("x", x)
-    y = result_like(x, tuple(x.shape), rows.dtype, out)
+    y = result_like(x, rows.shape, rows.dtype, out)
     launch_rows(
         _rms_norm, rows, {"y": y, "weight": _vector("weight", weight, rows, y)},
         {"eps": eps, "inverse": 1 / max(rows.columns, 1)},
@@ -62,6 +63,7 @@ def rms_norm(
     return finished(x, y, out)
 
 
+@untraced
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None,
     device: Any = None, stream: Any = None,
@@ -73,7 +75,7 @@ def layer_norm(
     types, or None. ``out``, ``device``, ``stream`` and errors as for ``softmax``.
     """
     rows = row_matrix("x", x)
-    y = result_like(x, tuple(x.shape), rows.dtype, out)
+    y = result_like(x, rows.shape, rows.dtype, out)
     arrays = {
         "y": y,
         "weight": _vector("weight", weight, rows, y),
@@ -92,8 +94,8 @@ def _vector(name: str, vector: Any, rows: RowMatrix, unused: Any) -> Any:
     if vector is None:
         return unused
     matrix = row_matrix(name, vector)
-    if tuple(array_view.view(vector).shape) != (rows.columns,):
-        raise ProblemError(f"{name} must have shape ({rows.columns},), got {tuple(vector.shape)}")
+    if matrix.shape != (rows.columns,):
+        raise ProblemError(f"{name} must have shape ({rows.columns},), got {matrix.shape}")
     if matrix.stride != 1:
         raise ProblemError(f"{name} must be contiguous, got a stride of {matrix.stride}")
     return matrix.array

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..builder import Builder, Pointer, Reg, Traced, trace
 from ..errors import ProblemError
+from ..lazy_imports import untraced
 from ..run import launch
 from ..run.arrays import array_view
 from .row_call import (
@@ -49,6 +50,7 @@ def _rotary_embedding(
         k.store_vector(target + first + half, two)
 
 
+@untraced
 def rotary_embedding(
     x: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = None, device: Any = None,
     stream: Any = None,

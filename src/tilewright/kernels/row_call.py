@@ -43,6 +43,7 @@ class RowMatrix:
     row_stride: int
     stride: int
     address: int  # 0 on the CPU: it is copied to aligned memory
+    shape: tuple[int, ...]  # of the array
 
     @property
     def itemsize(self) -> int:
@@ -81,10 +82,11 @@ def row_matrix(name: str, x: Any, types: Sequence[str] = FLOATS) -> RowMatrix:
     if max(rows, columns) >= 1 << 31:
         raise ProblemError(f"{name} must have less than 2^31 rows and columns, got {view.shape}")
     if view.device != "cpu":
-        return RowMatrix(x, view.dtype, rows, columns, *_strides(name, view), view.address)
+        strides = _strides(name, view)
+        return RowMatrix(x, view.dtype, rows, columns, *strides, view.address, tuple(view.shape))
     if not array_view.is_contiguous(view):
         x = np.ascontiguousarray(array_view.bits(view)).view(dtypes.dtype(view.dtype).numpy)
-    return RowMatrix(x, view.dtype, rows, columns, columns, 1, 0)
+    return RowMatrix(x, view.dtype, rows, columns, columns, 1, 0, tuple(view.shape))
 
 
 def _strides(name: str, view: ArrayView) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..builder import Builder, Pointer, Reg, Traced, trace
 from ..errors import ProblemError
+from ..lazy_imports import untraced
 from ..mma.array_inputs import is_integer
 from ..run import launch
 from ..run.arrays import array_view
@@ -79,6 +80,7 @@ def _reduce_columns(
         k.store_vector(target, [r * scale for r in results])
 
 
+@untraced
 def reduce(
     x: Any, op: str = "sum", axis: int = -1, *, out: Any = None, device: Any = None,
     stream: Any = None,

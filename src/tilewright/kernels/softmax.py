@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Pointer, Reg
+from ..lazy_imports import untraced
 from .matrix_row import MatrixRow, RowLayout
 from .row_call import finished, launch_rows, result_like, row_matrix
 
@@ -21,6 +22,7 @@ def _softmax(
     row.store(y)
 
 
+@untraced
 def softmax(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) -> Any:
     """The softmax along the last dimension, computed in f32: an array of ``x``'s shape and type.
 
@@ -30,8 +32,7 @@ def softmax(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) 
     DtypeError, ProblemError, DeviceError.
     """
     rows = row_matrix("x", x)
-    shape = tuple(x.shape)
-    y = result_like(x, shape, rows.dtype, out)
+    y = result_like(x, rows.shape, rows.dtype, out)
     launch_rows(
         _softmax, rows, {"y": y}, {}, aligned=("y",), exact=rows.dtype == "f32", device=device,
         stream=stream,

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
+from ..lazy_imports import untraced
 from ..mma.array_inputs import is_integer
 from ..run.arrays import array_view
 from .matrix_row import MatrixRow, RowLayout
@@ -54,6 +55,7 @@ def _top_k(
             indices[place] = (inverted ^ _INDEX_MASK).view("s32")
 
 
+@untraced
 def top_k(x: Any, count: int, *, device: Any = None, stream: Any = None) -> tuple[Any, Any]:
     """The ``count`` largest elements along the last dimension, in descending order, and their
     indices (s32): two arrays of shape (…, count). Of equal elements the first comes first; a NaN

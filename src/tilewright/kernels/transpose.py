@@ -7,6 +7,7 @@ from typing import Any
 
 from ..cuda import stream_handle
 from ..errors import ProblemError
+from ..lazy_imports import untraced
 from ..run import device as device_by_name
 from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
@@ -21,6 +22,7 @@ from ..run.relayout.relayout import RelayoutSpec, prepare
 from .row_call import check_apart, finished
 
 
+@untraced
 def transpose(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) -> Any:
     """A contiguous copy of ``x`` with the last two dimensions exchanged, of its library and type.
 

@@ -86,7 +86,7 @@ ERRORS = [
     ({"w": np.zeros(64)}, ProblemError, "w must be 2-D"),
     ({"w": np.zeros((40, 32))}, ProblemError, r"w must have shape \(40, 64\), got \(40, 32\)"),
     ({"out": np.zeros((5, 40))}, ProblemError, "out must have shape"),
-    ({"x": 3.0}, ProblemError, "x must be an array, got float"),
+    ({"x": 3.0}, ProblemError, "x must be an array with shape, reshape and T, got float"),
 ]
 
 

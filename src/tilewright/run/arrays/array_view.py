@@ -80,9 +80,12 @@ def stream_of(array: Any) -> int:
 
 
 def operators(arrays: tuple[Any, ...]) -> Any:
-    """The operators of the first array's library that a call with ``arrays`` must go through, as
-    ``ArrayKind.operators`` says; None if it need not.
+    """The operators of the first array's library (of a sparse matrix, that of its values) that a
+    call with ``arrays`` must go through, as ``ArrayKind.operators`` says; None if it need not.
     """
+    sparse = sys.modules.get("tilewright.sparsity.sparse24")
+    if sparse is not None and isinstance(arrays[0], sparse.Sparse24):
+        arrays = arrays[0].values, *arrays[1:]
     kind = kind_of(arrays[0]) if is_array(arrays[0]) else None
     return kind.operators(arrays) if kind is not None and kind.operators is not None else None
 
@@ -198,6 +201,24 @@ def _cupy(cupy: ModuleType) -> ArrayKind:
     return ArrayKind("cupy", view, empty, stream)
 
 
+# --- Numba --------------------------------------------------------------------------------------
+
+
+def _numba(_: ModuleType) -> ArrayKind:
+    """Arrays of ``numba.cuda``, read through their interface."""
+    cuda_module = sys.modules["numba.cuda"]
+
+    def empty(array: Any, shape: Shape, dtype: str) -> Any:
+        ordinal = int(_foreign_view(array).device.partition(":")[2])
+        with cuda_module.gpus[ordinal]:
+            try:
+                return cuda_module.device_array(shape, dtypes.dtype(dtype).numpy)
+            except Exception as error:  # numba's own types of errors
+                raise DtypeError(f"Numba does not support {dtype}: {error}") from error
+
+    return ArrayKind("numba", _foreign_view, empty, _foreign_stream)
+
+
 # --- sparse matrices ----------------------------------------------------------------------------
 
 SPARSE = "sparse"  # the kind's name
@@ -265,13 +286,29 @@ def _matrix_list(_: ModuleType) -> ArrayKind:
     return ArrayKind("list of matrices", lambda matrices: matrices.view(), empty, stream)
 
 
+def _array_part(_: ModuleType) -> ArrayKind:
+    """Of ``ArrayPart``: a view of another library's array."""
+
+    def empty(part: Any, shape: Shape, dtype: str) -> Any:
+        return empty_like_kind(part.array, shape, dtype)
+
+    return ArrayKind(
+        "part of an array",
+        lambda part: part.part._replace(owner=part),
+        empty,
+        lambda part: stream_of(part.array),
+    )
+
+
 _LIBRARIES = (
+    ("tilewright.run.call.batching.array_part", "ArrayPart", _array_part),
     ("tilewright.run.call.grouped.matrix_list", "MatrixList", _matrix_list),
     ("tilewright.quantization.weight_format", "PreparedWeights", _prepared_weights),
     ("tilewright.sparsity.sparse24", "Sparse24", _sparse),
     ("torch", "Tensor", torch_arrays.kind),
     ("jax", "Array", jax_arrays.kind),
     ("cupy", "ndarray", _cupy),
+    ("numba.cuda.cudadrv.devicearray", "DeviceNDArrayBase", _numba),
 )
 
 

@@ -52,12 +52,22 @@ def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
 
 
 def _plain_keys(torch: ModuleType) -> tuple[Any, list[Any]]:
-    """The dispatch keys that a dense tensor on the CPU or a GPU has, and those of its autograd."""
+    """The dispatch keys that a dense tensor on the CPU or a GPU has, and those of its autograd.
+
+    ``VmapMode`` belongs to the thread, within ``jacobian(vectorize=True)``: only tensors with
+    ``Batched`` are batched.
+    """
     keys = torch._C.DispatchKey
     backends = ("CPU", "CUDA")
     autograd = [getattr(keys, f"Autograd{name}") for name in backends]
+    vmap_mode = torch._C._parse_dispatch_key("VmapMode")
     plain = torch._C.DispatchKeySet(keys.BackendSelect)
-    for key in (*(getattr(keys, name) for name in backends), *autograd, keys.ADInplaceOrView):
+    for key in (
+        *(getattr(keys, name) for name in backends),
+        *autograd,
+        keys.ADInplaceOrView,
+        vmap_mode,
+    ):
         plain = plain | torch._C.DispatchKeySet(key)
     return plain, autograd
 
@@ -92,7 +102,7 @@ class TorchArrays:
         """
         tensors = [x for x in arrays if isinstance(x, self.torch.Tensor) and not x.is_nested]
         records = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if any(self._keys(x, records) for x in tensors):
+        if any(self._keys(x, records) or self._is_dual(x) for x in tensors):
             return provided("torch_operators")
         return None
 
@@ -136,13 +146,18 @@ class TorchArrays:
                 "a torch tensor must not require a gradient here: this call computes none",
                 hint="tensor.detach(), or call tilewright within torch.no_grad()",
             )
-        if self.levels._current_level < 0 or self.torch.is_inference_mode_enabled():
-            return
-        if self.levels.unpack_dual(tensor).tangent is not None:
+        if self._is_dual(tensor):
             raise ProblemError(
-                "a torch tensor must not be a dual tensor: tilewright computes no derivatives",
+                "a torch tensor must not be a dual tensor: this call computes no derivatives",
                 hint="torch.autograd.forward_ad.unpack_dual(tensor).primal",
             )
+
+    def _is_dual(self, tensor: Any) -> bool:
+        """Whether torch would record a forward-mode derivative of what is computed from it."""
+        if self.levels._current_level < 0 or self.torch.is_inference_mode_enabled():
+            return False
+        enabled = self.torch._C._is_fwd_grad_enabled()
+        return enabled and self.levels.unpack_dual(tensor).tangent is not None
 
     def empty(self, tensor: Any, shape: Shape, dtype: str) -> Any:
         if dtype not in self.types:

@@ -71,7 +71,8 @@ class Dispatch:
         )
         self.tuning_state = database.state
         chosen = config if self.tuning_result is None else self.tuning_result.config
-        self.config = _config(self.original_problem, chosen, target)
+        expected = self._expected_problem()
+        self.config = checked_config(self.original_problem, chosen, target, expected)
         self.problem = gemm.relayout_problem(self.original_problem, self.config)
         self.layouts = self._operand_layouts(layouts)
 
@@ -114,6 +115,14 @@ class Dispatch:
             copied = copy_layout(request.b2.shape, request.b2.itemsize, row_major)
             layouts["b2"] = layout_with_order(request.b2, row_major) or copied
         return layouts
+
+    def _expected_problem(self) -> gemm.Problem:
+        """The problem with as many rows as its groups are expected to have."""
+        problem, groups = self.original_problem, self.request.groups
+        if groups is None or groups.expected_rows is None:
+            return problem
+        each = groups.number if problem.has_row_groups else 1
+        return problem.with_sizes(groups.expected_rows * each, problem.n, problem.k)
 
     def _d_layout(self) -> MatrixLayout:
         """D's layout: row-major where the kernel writes other results with rows and columns, too,
@@ -202,11 +211,25 @@ class Dispatch:
         varies = [i.varies for i in graph.inputs] + ["mn" for _ in graph.tensors[1:]]
         signatures = zip(request.operands, varies, strict=True)
         layouts = tuple(self._operand_layout_of(s, columns, v) for s, v in signatures)
+        layouts = self._gathered(graph, layouts)
         outputs, most = layouts[len(graph.inputs) :], self._most_align()
         outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
         bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], outputs)
         check_operands(bound)
         return bound
+
+    def _gathered(
+        self, graph: Any, layouts: tuple[EpilogueOperandLayout, ...]
+    ) -> tuple[EpilogueOperandLayout, ...]:
+        """The layouts, with those of operands that have A's rows, which are gathered."""
+        groups = self.request.groups
+        if groups is None or not groups.gathered:
+            return layouts
+        inputs = [
+            x._replace(gathered=groups.grouping.gather if source.name in groups.gathered else "")
+            for source, x in zip(graph.inputs, layouts, strict=False)
+        ]
+        return (*inputs, *layouts[len(inputs) :])
 
     def _operand_layout_of(
         self, s: OperandSignature | None, columns: int, varies: str
@@ -279,11 +302,16 @@ def _majors(a_row_major: bool, b_row_major: bool) -> tuple[str, str]:
     return "k" if a_row_major else "m", "n" if b_row_major else "k"
 
 
-def _config(problem: gemm.Problem, config: Any, target: DeviceSpec) -> gemm.AnyConfig:
+def checked_config(
+    problem: gemm.Problem, config: Any, target: DeviceSpec, expected: gemm.Problem | None = None
+) -> gemm.AnyConfig:
+    """The configuration that a call passed, completed, or the chosen one, of the problem that is
+    ``expected`` if that has other sizes. Raises ConfigError.
+    """
     if config is None:
-        config = gemm.choose(problem, target)
+        config = gemm.choose(expected or problem, target)
     elif isinstance(config, str):
-        config = gemm.complete(config, problem, target)
+        config = gemm.complete(config, expected or problem, target)
     if not isinstance(config, gemm.AnyConfig):
         raise _config_type_error(config)
     gemm.check(problem, config, target)

@@ -25,6 +25,12 @@ from ..devices.array_placement import (
     wait_for_hidden_streams,
 )
 from .alpha_beta import ScaleFactor
+from .batching.batch_loop import (
+    BatchArrays,
+    UnfoldedBatch,
+    batch_parts,
+    check_outputs_apart,
+)
 from .epilogue_fast_call import LaunchedEpilogue, fast_matmul
 from .epilogue_request import (
     EpilogueArguments,
@@ -110,7 +116,12 @@ def launch_with_epilogue(
     groups: RowGroups | None = None,
 ) -> LaunchedEpilogue:
     """Stages 1 to 5 of a call. ``scales``: of blocks of A and B; ``groups``: of their rows."""
-    requested = request_with_epilogue(a, b, arguments, options, out, groups and groups.request)
+    try:
+        requested = request_with_epilogue(a, b, arguments, options, out, groups and groups.request)
+    except UnfoldedBatch as unfolded:
+        if scales is not None or problem is not None:
+            raise
+        return _launch_parts(a, b, arguments, options, out, unfolded)
     scale_views = None
     if scales is not None:
         request, scale_views = request_with_scales(requested.request, scales)
@@ -151,6 +162,44 @@ def launch_with_epilogue(
         results |= new
     outputs = {o.name: results[o.name] for o in graph.outputs}
     return LaunchedEpilogue(requested, prepared, outputs, call.in_place)
+
+
+def _launch_parts(
+    a: Any, b: Any, arguments: EpilogueArguments, options: MatmulOptions, out: Any,
+    unfolded: UnfoldedBatch,
+) -> LaunchedEpilogue:  # fmt: skip
+    """A launch for each index of the batch dimensions that do not fold, for outputs that all have
+    D's shape; calls like this one have no fast path.
+    """
+    c, default = arguments.factors.get("c", (None, None))
+    given = dict(arguments.operands) | ({"c": c} if c is not default else {})
+    factors = {name: x for name, x in arguments.factors.items() if name != "c"}
+    arguments = arguments._replace(factors=factors)
+    named = dict(out) if isinstance(out, Mapping) else {} if out is None else {"out": out}
+    arrays = BatchArrays(a, b, given, {name: x for name, x in named.items() if x is not None})
+    first = next(batch_parts(arrays, unfolded))
+    own = arguments._replace(operands=first.operands)
+    into = first.outs if isinstance(out, Mapping) else first.outs.get("out")
+    requested = request_with_epilogue(first.a, first.b, own, options, into)
+    graph, kind = requested.graph, array_view.kind_of(a)
+    if graph.reductions:
+        raise unfolded
+    check_outputs_apart(arrays)
+    shape, outs = unfolded.folding.shape.result, arrays.outs
+    if "out" in outs and not isinstance(out, Mapping):
+        outs = {graph.d.name: out}
+    results = {
+        o.name: outs[o.name] if o.name in outs else kind.empty(a, shape, o.type)
+        for o in graph.tensors
+    }
+    calls = [
+        launch_with_epilogue(
+            part.a, part.b, arguments._replace(operands=part.operands), options, part.outs
+        )
+        for part in batch_parts(arrays._replace(outs=results), unfolded)
+    ]
+    array_view.mark_written(results.values())
+    return calls[-1]._replace(outputs=results, in_place=False)
 
 
 def _results(requested: RequestedEpilogue, empty: Callable[[Shape, str], Any]) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class _Call(NamedTuple):
     @property
     def named(self) -> dict[str, Any]:
         """The operands by name; those left out have their defaults."""
-        return _named(self.names, self.function, self.given)
+        return named_operands(self.names, self.function, self.given)
 
 
 def _array_operands(call: _Call, scalar_type: str) -> dict[str, ArrayView]:
@@ -210,9 +210,9 @@ def _requested(
     outs: dict[str, Any] = {}
     if isinstance(out, Mapping):
         outs = dict(out)
-        out = outs.get(_traced(*traced, None).d.name)
+        out = outs.get(traced_graph(*traced, None).d.name)
     vout = None if out is None else array_view.view(out)
-    graph = _traced(*traced, vout)
+    graph = traced_graph(*traced, vout)
     if vout is not None:
         common_device(va, vb, vb2, vout)
         part = vout if batch is None else batch.part("out", vout)
@@ -255,7 +255,10 @@ def _classified(call: _Call, request: Request, where: str, batch: EpilogueBatch 
             view = array_view.view(value)
             if batch is not None:
                 view = batch.operand(name, view)
-            operands.arrays[name] = array_operand(name, view, shape, request, where)
+            own = shape
+            if request.groups is not None and name in request.groups.gathered:
+                own = shape[0], request.a.matrix_shape[-2], shape[2]
+            operands.arrays[name] = array_operand(name, view, own, request, where)
     return operands
 
 
@@ -273,7 +276,9 @@ def is_scalar(value: Any, dtype: str) -> bool:
     return view.device == "cpu" or view.dtype == dtype
 
 
-def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:
+def named_operands(
+    names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """The operands by name; those left out have their defaults."""
     for name in given:
         if name not in names:
@@ -289,7 +294,7 @@ def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any])
     return {name: given.get(name, arrays.get(name)) for name in names if name in {*given, *arrays}}
 
 
-def _traced(
+def traced_graph(
     function: Epilogue,
     operands: Operands,
     types: tuple[str, str],

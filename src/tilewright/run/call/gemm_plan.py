@@ -20,6 +20,7 @@ from ... import gemm, sass
 from ...builder import Traced
 from ...errors import DeviceError, ProblemError, TargetError
 from ...gemm.epilogue.tracing import Epilogue
+from ...lazy_imports import untraced
 from ...notebook_display import facts_html
 from ..arrays import array_view
 from ..devices import serialized_kernel
@@ -164,12 +165,7 @@ class Plan:
             result = fast_call(a, b, c, out, alpha, beta)
             if result is not None:
                 return result
-        options = self._options(self.problem.d if out is None else None)
-        arguments = MatmulArguments(a, b, c, out, alpha, beta)
-        result, fast_call = slow_call(arguments, options, self.problem)
-        if fast_call is not None:
-            self._last.fast_call = fast_call
-        return result
+        return _slow_run(self, MatmulArguments(a, b, c, out, alpha, beta))
 
     def _run_with_epilogue(self, arguments: tuple[Any, ...]) -> Any:
         fast_call = self._last.fast_call if self.epilogue is not None else None
@@ -212,6 +208,15 @@ class Plan:
     def explain(self) -> str:
         """What the kernel is, what bounds its time, and why this configuration was chosen."""
         return explain(self)
+
+
+@untraced
+def _slow_run(plan: Plan, arguments: MatmulArguments) -> Any:
+    options = plan._options(plan.problem.d if arguments.out is None else None)
+    result, fast_call = slow_call(arguments, options, plan.problem)
+    if fast_call is not None:
+        plan._last.fast_call = fast_call
+    return result
 
 
 def plan(

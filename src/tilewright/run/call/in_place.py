@@ -38,7 +38,7 @@ def launch_in_place(
     owners: list[Any] = []
     at = _relayout_inputs(prepared, views, owners, stream)
     layout = prepared.layouts["d"]
-    d = _allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
+    d = allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
     space = _allocate(views.a, prepared.workspace, owners) if prepared.workspace else 0
     scale_a, scale_b, scale_b2 = (
         view.address if view else 0 for view in views.scales or (None,) * 3
@@ -74,7 +74,7 @@ def _relayout_inputs(
         layout = prepared.layouts[name]
         if not layout.copied:
             continue
-        at[name] = _allocate_copy(view, layout, owners)
+        at[name] = allocate_copy(view, layout, owners)
         if layout.k_repeats > 1:
             split = tf32x3.prepare(prepared.device, split_shape(name, view, layout))
             split((view.address, at[name]), stream)
@@ -111,7 +111,7 @@ def relayout_spec(
     return relayout.RelayoutSpec(shape, size, view.strides, strides, padded)
 
 
-def _allocate_copy(view: ArrayView, layout: OperandLayout, owners: list[Any]) -> int:
+def allocate_copy(view: ArrayView, layout: OperandLayout, owners: list[Any]) -> int:
     """Memory for a copy, from the array's own library, which frees it in stream order."""
     count = padded_leading_dim(layout.elements(view.shape), view.itemsize, 16)
     try:

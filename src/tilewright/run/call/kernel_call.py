@@ -14,6 +14,7 @@ from typing import Any
 from ...builder import Param, Traced
 from ...cuda import stream_handle
 from ...errors import DeviceError, LaunchError
+from ...lazy_imports import untraced
 from ...mma.tensor_maps.tensor_map import BYTES
 from ...ptx import parameter_block
 from ..arrays import array_view
@@ -30,6 +31,7 @@ from ..devices.device_protocol import Dim3, ExecutionDevice, device_allocations
 from ..devices.tensor_map_argument import ArrayMap
 
 
+@untraced
 def launch(
     traced: Traced,
     grid: Dim3,

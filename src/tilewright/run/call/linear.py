@@ -253,7 +253,8 @@ def _shape(name: str, array: Any, least: int, most: int | None = None) -> tuple[
     shape = getattr(array, "shape", None)
     expected = f"{least}-D" if least == most else f"at least {least}-D"
     if shape is None:
-        raise ProblemError(f"{name} must be an array, got {type(array).__name__}")
+        expected = "must be an array with shape, reshape and T"
+        raise ProblemError(f"{name} {expected}, got {type(array).__name__}")
     if len(shape) < least or (most is not None and len(shape) > most):
         raise ProblemError(f"{name} must be {expected}, got shape {tuple(shape)}")
     return tuple(shape)

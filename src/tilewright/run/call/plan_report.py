@@ -13,7 +13,7 @@ from ... import cuda, gemm
 from ...builder import Traced
 from ...gemm.cost_model import terms
 from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
-from ...gemm.tma.cost.tma_cost import sparse_wgmma_cycles
+from ...gemm.tma.cost.sparse_costs import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles

@@ -110,13 +110,16 @@ class WeightRequest(NamedTuple):
 
 class GroupRequest(NamedTuple):
     """Groups, and the number of them. ``rows``: of the product, if those of A are gathered;
-    ``d_rows``: of D, if they are scattered.
+    ``d_rows``: of D, if they are scattered; ``expected_rows``: of a group, if they are given;
+    ``gathered``: the operands of the epilogue that have A's rows.
     """
 
     grouping: Grouping
     number: int
     rows: int | None = None
     d_rows: int | None = None
+    expected_rows: int | None = None
+    gathered: tuple[str, ...] = ()
 
 
 class Request(NamedTuple):
@@ -308,7 +311,8 @@ def _check_sparse(request: Request) -> None:
     for name, other in request.arrays():
         like = request.b.sparse_axis if name == "b2" else 0
         if name not in ("a", "b") and other.sparse_axis != like:
-            raise ProblemError(f"{name} must be {'sparse, as b is' if like else 'dense'}")
+            forms = ("sparse, as b is", "dense") if like else ("dense", "sparse")
+            raise ProblemError(f"{name} must be {forms[0]}, got a {forms[1]} matrix")
 
 
 def _shape(s: ArraySignature) -> str:

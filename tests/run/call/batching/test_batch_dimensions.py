@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from gemm_cases.resident import Resident, registered
 from tilewright.errors import EpilogueError, ProblemError
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.batching.batch_dimensions import split_product
@@ -86,7 +87,14 @@ def test_operands_of_an_epilogue_broadcast(b: tuple[int, ...], shape: tuple[int,
     a, right, x = half(2, 3, 8, 16), half(*b), half(*shape)
     if shape in ((3, 1, 1), (2, 1, 8, 24)):  # no stride gives the batches of x in D's order
         with pytest.raises(ProblemError, match="must fold into one"):
-            tilewright.matmul(a, right, epilogue=lambda acc, x: acc + x, x=x, device="vm")
+            tilewright.matmul(
+                a, right, epilogue=lambda acc, x: {"d": acc + x, "sum": tilewright.sum(acc)}, x=x,
+                device="vm",
+            )  # fmt: skip
+        got = tilewright.matmul(
+            a, right, epilogue=lambda acc, x: acc + x, x=x, out_dtype="f32", device="vm"
+        )
+        assert np.array_equal(got, a.astype("f") @ right.astype("f") + x)
         return
     got = tilewright.matmul(
         a, right, epilogue=lambda acc, x: {"d": acc + x, "largest": tilewright.amax(acc)},
@@ -95,6 +103,30 @@ def test_operands_of_an_epilogue_broadcast(b: tuple[int, ...], shape: tuple[int,
     plain = a.astype("f") @ right.astype("f")
     assert np.array_equal(got["d"], plain + x)
     assert got["largest"].shape == () and got["largest"] == abs(plain).max()
+
+
+@pytest.mark.vm
+def test_batches_that_no_stride_gives_are_not_copied() -> None:
+    a, b, b2 = half(4, 1, 8, 16), half(1, 5, 16, 24), half(1, 5, 16, 24)
+    c, rows = half(4, 5, 8, 24), half(4, 1, 8, 1)
+    expected = (2 * (a.astype("f") @ b.astype("f")) + c) * rows
+    with registered():
+        arrays = [Resident.of(x) for x in (a, b, b2, c, rows)]
+        out = Resident.empty((4, 5, 8, 24), "f32")
+        got = tilewright.matmul(
+            *arrays[:2], c=arrays[3], alpha=2.0, rows=arrays[4], out=out,
+            epilogue=lambda acc, c, alpha, rows: (alpha * acc + c) * rows,
+        )  # fmt: skip
+        assert got is out and np.array_equal(out.numpy(), expected)
+        pair = tilewright.matmul(
+            arrays[0], tuple(arrays[1:3]), epilogue=lambda g, x: {"d": g * x, "gate": g},
+            out_dtype="f32",
+        )  # fmt: skip
+        products = [a.astype("f") @ x.astype("f") for x in (b, b2)]
+        assert np.array_equal(pair["d"].numpy(), products[0] * products[1])
+        assert np.array_equal(pair["gate"].numpy(), products[0].astype(np.float16))
+        with pytest.raises(ProblemError, match="out must not share memory with c"):
+            tilewright.matmul(*arrays[:2], c=out, out=out, epilogue=lambda acc, c: acc + c)
 
 
 @pytest.mark.vm
@@ -118,8 +150,16 @@ def test_a_sparse_b_is_multiplied_by_the_rows_of_all_batches() -> None:
         x, w.T, epilogue=lambda acc, bias: acc + bias, bias=bias, out_dtype="f32", device="vm"
     )
     assert np.array_equal(got, expected + bias)
-    with pytest.raises(ProblemError, match="must not repeat a sparse matrix"):
-        tilewright.matmul(w, half(2, 64, 8), device="vm")
+    rows = half(2, 9, 64)[:, :3]  # they do not fold: a product for each matrix
+    expected = rows.astype("f") @ w.decompress().astype("f").T
+    got = tilewright.matmul(rows, w.T, out_dtype="f32", device="vm")
+    left = tilewright.matmul(w, rows.swapaxes(1, 2), out_dtype="f32", device="vm")
+    assert np.array_equal(got, expected) and np.array_equal(left, expected.swapaxes(1, 2))
+    with pytest.raises(ProblemError, match="must fold into one where there is an epilogue"):
+        tilewright.matmul(w, half(2, 64, 8), epilogue=lambda acc: acc, device="vm")
+    stack = tilewright.compress_24(half(3, 24, 64), prune="magnitude")
+    with pytest.raises(ProblemError, match="all batch dimensions of D, 2×3, got b 1×3"):
+        tilewright.matmul(half(2, 3, 4, 64), stack.T, device="vm")
 
 
 @pytest.mark.vm
@@ -134,8 +174,9 @@ def test_packed_weights_are_multiplied_by_the_rows_of_all_batches() -> None:
         x, w.T, epilogue=lambda acc, bias: acc + bias, bias=bias, out_dtype="f32", device="vm"
     )
     assert np.array_equal(got, rows.reshape(2, 3, 24) + bias)
-    with pytest.raises(ProblemError, match="must not repeat packed weights"):
-        tilewright.matmul(x[::-1].swapaxes(0, 1)[:, :, None], w.T, device="vm")
+    loops = x[::-1].swapaxes(0, 1)[:, :, None]
+    got = tilewright.matmul(loops, w.T, out_dtype="f32", device="vm")
+    assert np.array_equal(got, rows.reshape(2, 3, 24)[::-1].swapaxes(0, 1)[:, :, None])
 
 
 BAD: dict[str, tuple[Any, Any, str]] = {

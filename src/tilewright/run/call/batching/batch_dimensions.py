@@ -113,7 +113,6 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     found = folding(sizes, matrices)
-    check_repeated(found, views)
     return SplitProduct(sizes.result, tuple(products(found, matrices)))
 
 
@@ -154,29 +153,39 @@ def new_result(shape: ProductShape, like: ArrayView) -> ArrayView:
 def folding(shape: ProductShape, views: Mapping[str, ArrayView], rows: bool = True) -> BatchFolding:
     """The folding with the fewest products. ``views``: operands ``as_matrices``, b among them, and
     D; ``rows``: whether it may fold into the rows.
+
+    Raises ProblemError for stacks of sparse matrices or packed weights that would be repeated.
     """
     rows = rows and not any(_varies(v) for name, v in views.items() if name in ("b", "b2"))
     for loops in range(len(shape.batch) + 1):
         for into_rows in (True, False) if rows else (False,):
             found = BatchFolding(shape, loops, into_rows)
-            if all(folded(found, name, view) is not None for name, view in views.items()):
+            if all(
+                folded(found, name, view) is not None and not _repeats(found, name, view)
+                for name, view in views.items()
+            ):
                 return found
-    raise AssertionError("without a folded dimension all operands are matrices")
+    last = BatchFolding(shape, len(shape.batch), False)
+    stacks = [f"{n} {_shown(_own_batch(v))}" for n, v in views.items() if _repeats(last, n, v)]
+    raise ProblemError(
+        f"a stack of sparse matrices must have all batch dimensions of D, {_shown(shape.batch)}, "
+        f"got {', '.join(stacks)}",
+        hint="compress_24(w) of a broadcast w",
+    )
 
 
-def check_repeated(found: BatchFolding, views: Mapping[str, ArrayView]) -> None:
-    """Raise ProblemError for a sparse matrix or packed weights that batch dimensions would repeat:
-    there is one batch of metadata, and weights have none.
+def _repeats(found: BatchFolding, name: str, view: ArrayView) -> bool:
+    """Whether a product would read a sparse matrix or packed weights again for another matrix of a
+    batch: a kernel reads as many metadata, or units of weights, as matrices. Where products have no
+    batch dimension one matrix is read by each of them, a stack of matrices is not.
     """
-    for name in ("a", "b"):
-        view = views[name]
-        what = "a sparse matrix" if view.sparse else ""
-        if isinstance(view.owner, PreparedWeights):
-            what = "packed weights"
-        repeats = found.shape.batch and not (found.into_rows and not found.loops and name == "b")
-        if what and repeats:
-            a, b = _shown(_matrix_shape(views["a"])), _shown(_matrix_shape(views["b"]))
-            raise ProblemError(f"batch dimensions must not repeat {what}, got a {a} and b {b}")
+    if not (view.sparse or isinstance(view.owner, PreparedWeights)):
+        return False
+    inner = zip(view.shape[found.loops : -2], view.strides[found.loops : -2], strict=True)
+    if _varies(view):
+        return found.loops > 0 or any(size > 1 and not stride for size, stride in inner)
+    into_rows = found.into_rows and name in ("b", "b2")
+    return not into_rows and found.loops < len(found.shape.batch)
 
 
 def products(found: BatchFolding, views: Mapping[str, ArrayView]) -> Iterator[dict[str, ArrayView]]:
@@ -226,10 +235,15 @@ def _merged(sizes: Shape, strides: Shape) -> tuple[int, int] | None:
     return prod(size for size, _ in kept), kept[-1][1]
 
 
+def _own_batch(view: ArrayView) -> Shape:
+    """The batch dimensions of an operand ``as_matrices``, 1 where it is broadcast."""
+    batch = zip(view.shape[:-2], view.strides[:-2], strict=True)
+    return tuple(size if stride else 1 for size, stride in batch)
+
+
 def _varies(view: ArrayView) -> bool:
     """Whether the matrices of a batch differ."""
-    batch = zip(view.shape[:-2], view.strides[:-2], strict=True)
-    return any(size > 1 and stride for size, stride in batch)
+    return any(size > 1 for size in _own_batch(view))
 
 
 def _shown(shape: Shape) -> str:

@@ -13,13 +13,13 @@ from .batch_dimensions import (
     BatchFolding,
     as_matrices,
     broadcasts_to,
-    check_repeated,
     check_result_shape,
     folded,
     folding,
     new_result,
     product_of,
 )
+from .batch_loop import UnfoldedBatch
 
 
 class EpilogueBatch(NamedTuple):
@@ -82,7 +82,7 @@ def epilogue_batches(
 ) -> Iterator[EpilogueBatch]:
     """The foldings of a call, that with the larger matrices first. ``views``: A, B, B2 and ``out``.
 
-    Raises ProblemError where batch dimensions do not fold.
+    Raises UnfoldedBatch where batch dimensions do not fold.
     """
     sizes = product_of(views)
     if "b2" in views:
@@ -98,11 +98,7 @@ def epilogue_batches(
         found = folding(sizes, matrices, rows)
         if found.loops:
             shapes = ", ".join(f"{name} {view.shape}" for name, view in views.items())
-            raise ProblemError(
-                f"batch dimensions must fold into one where there is an epilogue, got {shapes}",
-                hint="make the operands contiguous, or broadcast them first",
-            )
-        check_repeated(found, views)
+            raise UnfoldedBatch(found, shapes)
         yield EpilogueBatch(found)
 
 

@@ -41,7 +41,8 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
     are not supported, DeviceError for scales that are not where A is.
     """
     check_request(request)
-    (m, n, k), scaling = request.mnk, scales.scaling
+    (_, n, k), scaling = request.mnk, scales.scaling
+    m = request.a.matrix_shape[-2]  # which may be gathered
     depth = -(-k // BLOCK)
     rows, columns = -(-m // scaling.rows), -(-n // scaling.columns)
     b2 = None if scales.b2 is None else array_view.view(scales.b2)
@@ -53,8 +54,7 @@ def request_with_scales(request: Request, scales: BlockScales) -> tuple[Request,
             _check(f"the scales of {name}", view, shape, request.a.device)
     a, b, *more = (_signature(view, request.a.device) for view in views if view)
     left, right = _scale_layout(a, of_a=True), _scale_layout(b, of_a=False)
-    if request.groups is not None and request.groups.grouping.along == "m":
-        # Tiles of A may begin at any row.
+    if request.groups is not None and request.groups.grouping.gather:
         left = _strided(a, of_a=True)
     for second in more:
         right = _like(right, b, second)
