@@ -1,4 +1,4 @@
-"""Host time of a layer, beside torch's: forward, with a gradient, and forward and backward.
+"""Host time of a layer compared with torch's: forward, with a gradient, and forward and backward.
 
     python benchmarks/torch_layers.py        # needs a GPU
 

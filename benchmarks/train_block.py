@@ -8,7 +8,7 @@ makes of them, eagerly and under ``torch.compile(fullgraph=True)``; "experts" ar
 layer is one of experts instead, ``tilewright.torch.MoE`` or the same by torch's own products.
 Parameters are f32 under autocast to bf16. Nine words in ten follow from the word before by a fixed
 permutation, the others are random. Initial values, data and their order are the same in all runs;
-noise is how far torch's own runs are apart: bf16 beside f32 and f16, eager and compiled.
+noise is how far torch's own runs are apart: bf16 compared with f32 and f16, eager and compiled.
 """
 
 from __future__ import annotations

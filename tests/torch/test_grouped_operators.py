@@ -118,16 +118,23 @@ def test_rows_of_no_group_may_have_any_index() -> None:
 def test_indices_that_are_not_possible_are_errors() -> None:
     a, b, ends = drawn(8, 16).requires_grad_(), drawn(2, 16, 24), [3, 8]
     for named, error, text in (
-        ({"gather": [0, 1, -1, 3, 4, 5, 6, 7]}, ProblemError, "gather must name rows of a"),
-        ({"gather": list(range(1, 9))}, ProblemError, "gather must name rows of a"),
+        ({"gather": [0, 1, -1, 3, 4, 5, 6, 7]}, ProblemError, r"gather\[2\] must be from 0 to 7"),
+        ({"gather": list(range(1, 9))}, ProblemError, r"gather\[7\] must be from 0 to 7, got 8"),
         ({"gather": torch.ones(8)}, DtypeError, "gather must be one of s32, s64"),
-        ({"scatter": list(range(4, 12))}, ProblemError, "scatter must name rows of the result"),
+        ({"scatter": list(range(4, 12))}, ProblemError, r"scatter\[4\] must be from -1 to 7"),
+        ({"scatter": [-2, *range(7)]}, ProblemError, r"scatter\[0\] must be from -1 to 7"),
+        ({"scatter": [0, *range(7)]}, ProblemError, "scatter must differ, got 0 at 0 and at 1"),
         ({"scatter": [0, 1]}, ProblemError, "scatter must have 8 elements"),
         ({"offsets": "ab"}, ProblemError, "offsets must be integers"),
-        ({"along": "k", "gather": [0]}, ProblemError, "must come with offsets of groups of rows"),
+        (
+            {"along": "k", "b": b[0], "gather": [0]},
+            ProblemError,
+            "must come with offsets of groups",
+        ),
+        ({"operand": 1}, TypeError, "unexpected arguments operand"),
     ):
         with pytest.raises(error, match=text):
-            tilewright.grouped_matmul(a, b, **({"offsets": ends} | named))
+            tilewright.grouped_matmul(**({"a": a, "b": b, "offsets": ends} | named))
 
 
 CHOICES = torch.tensor([[0, 2], [2, 1], [-1, 0], [1, 2], [0, 1]])
@@ -180,10 +187,11 @@ def test_arguments_of_experts_are_checked_where_gradients_are_recorded() -> None
 
 def test_operators_are_registered_whole() -> None:
     x, up, gate, down, weights = experts()
-    ends = torch.tensor([2, 5, 5], dtype=torch.int32)
+    ends, order = torch.tensor([2, 5, 5], dtype=torch.int32), torch.tensor([4, 2, 0, 1, 3])
     given = [t.requires_grad_() for t in (x, up, gate, down)]
     for name, arrays in (
         ("grouped_matmul", (given[0], drawn(3, 16, 24).requires_grad_(), ends)),
+        ("grouped_matmul", (given[0], drawn(3, 16, 24).requires_grad_(), ends, order, order)),
         ("moe", (*given, CHOICES, weights)),
         ("moe_saved", (*given, CHOICES, weights)),
     ):

@@ -72,7 +72,7 @@ def quantized_calls() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     packed = tilewright.quantize_weight(w, "u4", 64, "integer")
     sparse = tilewright.compress_24(w, prune="magnitude")
     rows = [t for matrix in (x, w) for t in quantize("quantize", matrix, "e4m3", "row")]
-    arrays = packed.data, packed.scales, packed.zeros, None, None, bias
+    arrays = packed.data, packed.scales, packed.zeros, None, None, None, bias
     vm = {"device": "vm"}
     return {
         "quantize": ((x, "e4m3", "row"), {}),
@@ -158,6 +158,21 @@ def test_sparse_linear(tt: Any, layer: Any) -> None:
     assert all(map(torch.equal, with_gradients(compiled(mine)), got))
 
 
+def test_a_sparse_matrix_on_the_left(tt: Any, layer: Any) -> None:
+    """``matmul(w, x)`` records the gradient of x, is traced, and under autocast takes other x."""
+    w, x = tt.SparseLinear.from_linear(layer).weights, torch.randn(K, M).to(BF16).requires_grad_()
+    y = tilewright.matmul(w, x, device="vm")
+    dense = w.decompress().double()
+    assert error(y, dense @ x.double()) < 0.01
+    dx = torch.autograd.grad(y.sum(), x)[0]
+    assert error(dx, dense.sum(0)[:, None].expand_as(x)) < 0.01
+    traced = compiled(lambda x: tilewright.matmul(w, x, device="vm"))
+    assert torch.equal(traced(x), y)
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert torch.equal(tilewright.matmul(w, x.float(), device="vm"), y)
+        assert torch.equal(tt.SparseLinear(w, **VM)(x.mT.float()), y.mT)
+
+
 def test_a_sparse_linear_in_another_type(tt: Any, layer: Any) -> None:
     """bf16 weights become f16 as those of torch's layer do; no others change their pattern."""
     mine = tt.SparseLinear.from_linear(layer, **VM).half()
@@ -176,15 +191,28 @@ def test_a_sparse_linear_in_another_type(tt: Any, layer: Any) -> None:
 
 
 def test_sparse_packed_weights(tt: Any, layer: Any) -> None:
-    """On the CPU and without a gradient a call; no layer."""
-    packed = tilewright.quantize_weight(layer.weight.detach(), "u4", 64)
-    w, x = tilewright.compress_24(packed, "magnitude"), torch.randn(M, K).half()
-    want = x.double() @ w.dequantize().double().T
-    assert error(tilewright.linear(x, w, device="vm"), want) < 0.01
-    with pytest.raises(ProblemError, match="weights must be Packed, got SparsePacked"):
-        tt.QuantizedLinear(w)
-    with pytest.raises(ProblemError, match="must be a tensor, Packed or Sparse24"):
-        tilewright.linear(x.requires_grad_(), w, device="vm")
+    """As a layer, whose state dict has the metadata, and in a call: the gradient of x, too."""
+    mine = tt.QuantizedLinear.from_linear(layer, "u4", 64, prune="magnitude", **VM)
+    w = mine.weights
+    assert "2:4 sparse u4 per 64" in repr(mine) and "SparsePacked" in repr(w)
+    want, got = in_f64(layer, w.dequantize()), with_gradients(mine)
+    assert all(error(*pair) < 0.01 for pair in zip(got, want, strict=True))
+    assert all(map(torch.equal, with_gradients(compiled(mine)), got))
+    x = torch.randn(M, K).to(BF16).requires_grad_()
+    y = tilewright.linear(x, w, mine.bias, device="vm")
+    assert torch.equal(y, mine(x)) and torch.equal(y, tilewright.matmul(
+        x.detach(), w.T, device="vm", epilogue=tilewright.epilogue(lambda x, bias: x + bias),
+        bias=mine.bias.detach(),
+    ))  # fmt: skip
+    front = (torch.arange(K) % 4 < 2).expand(N, K)
+    other = tt.QuantizedLinear.from_linear(layer, "u4", 64, prune=front, **VM)
+    assert not torch.equal(other(x), mine(x))
+    other.load_state_dict(mine.state_dict())
+    assert torch.equal(other(x), mine(x))
+    with pytest.raises(ProblemError, match="weights must be a matrix N×K, not transposed"):
+        tt.QuantizedLinear(w.T)
+    with pytest.raises(ProblemError, match="weights must be Packed, got Sparse24"):
+        tt.QuantizedLinear(tt.SparseLinear.from_linear(layer).weights)
 
 
 def test_packed_and_sparse_weights_of_a_call(tt: Any, layer: Any) -> None:

@@ -127,3 +127,21 @@ def test_modules() -> None:
     sparse = tt.SparseLinear.from_linear(layer)
     dense = tilewright.compress_24(layer.weight.detach().cpu(), prune="magnitude").decompress()
     assert error(sparse(x), F.linear(x.double(), dense.double().cuda(), layer.bias.double())) < 0.01
+
+
+def test_rows_that_do_not_exist_are_not_read_where_a_gradient_is_recorded() -> None:
+    """An index out of range on the GPU: the row is zeros, and no gradient is written for it."""
+    x, w = normal(8, 64), normal(2, 64, 64)
+    offsets = torch.tensor([4, 8], dtype=torch.int32, device="cuda")
+    gather = torch.tensor([7, 1 << 30, 0, -1, 8, 3, -(1 << 31), 2], device="cuda").int()
+    y = tilewright.grouped_matmul(x, w, offsets=offsets, gather=gather)
+    exists = (gather >= 0) & (gather < 8)
+    rows = x.detach()[torch.where(exists, gather, 0).long()] * exists[:, None]
+    want = torch.cat([rows[:4].float() @ w[0].float(), rows[4:].float() @ w[1].float()])
+    assert error(y[exists], want[exists].double()) < 0.01
+    y[exists].float().sum().backward()
+    ones = torch.zeros(8, 64, device="cuda", dtype=torch.float64)
+    for i, row in enumerate(gather.tolist()):
+        if 0 <= row < 8:
+            ones[row] += w[i // 4].detach().double().sum(1)
+    assert error(x.grad, ones) < 0.01 and torch.isfinite(w.grad).all()

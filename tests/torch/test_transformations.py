@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,38 @@ def test_what_a_compiler_cannot_trace_runs_between_graphs(tensors: tuple[Any, An
         return tilewright.matmul(x + 1, w, epilogue=lambda acc: acc * 2.0, **VM) + 1
 
     assert torch.equal(torch.compile(doubled, backend="aot_eager")(x, w), doubled(x, w))
+
+
+@tilewright.kernel(params={"x": "ptr f32", "y": "ptr f32"}, block=32)
+def plus_one(k, x, y):
+    y[k.tid.x] = x[k.tid.x] + 1.0
+
+
+def launched(x: Any) -> Any:
+    y = torch.zeros(32)
+    plus_one[1](x.flatten(), y, device="vm")
+    return y
+
+
+MEMORY: dict[str, Callable[[Any], Any]] = {
+    "kernels": lambda x: tilewright.kernels.softmax(x, **VM),
+    "quantize": lambda x: tilewright.quantize(x, "s8", "row").data,
+    "quantize_weight": lambda x: tilewright.quantize_weight(x, "s4", group=16).data,
+    "compress_24": lambda x: tilewright.compress_24(x.half(), prune="magnitude").values,
+    "plan": lambda x: PLAN.run(x, torch.ones(16, 4)),
+    "launch": launched,
+}
+PLAN = tilewright.plan(torch.ones(M, 16), torch.ones(16, 4), **VM)
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_what_computes_on_memory_runs_between_graphs(name: str) -> None:
+    def computed(x: Any) -> Any:
+        return MEMORY[name](x * 2) + 1
+
+    x = torch.randn(M if name == "plan" else 2, 16)
+    torch.compiler.reset()
+    assert torch.equal(torch.compile(computed, backend="aot_eager")(x), computed(x))
 
 
 def test_export(tensors: tuple[Any, Any, Any]) -> None:

@@ -215,4 +215,25 @@ def _second_backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None
     return (*found, *(None,) * (3 - len(found)))
 
 
-autograd_function("activation_backward", _save_context, _second_backward, vmap_activation)
+def _tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+    """The tangents of the outputs: the gradient of the gradient, a linear function, in reverse mode
+    (torch has no formulas for that of aten's backward functions).
+    """
+    options, given = ctx.given, [t for t in ctx.saved_tensors if t is not None]
+
+    def outputs(dy: Tensor, preactivation: Tensor, gate: Any = None) -> tuple[Tensor, ...]:
+        out_dtype = options["out_dtype"] or preactivation.dtype
+        return _reference(
+            dy, preactivation, gate, options["activation"], options["bias"], out_dtype
+        )
+
+    values, pull = torch.func.vjp(outputs, *given)
+    _, push = torch.func.vjp(pull, tuple(map(torch.zeros_like, values)))
+    pairs = zip(given, tangents, strict=False)
+    made: tuple[Tensor, ...] = push(
+        tuple(torch.zeros_like(x) if t is None else t for x, t in pairs)
+    )
+    return made[0] if isinstance(made[0], tuple) else made
+
+
+autograd_function("activation_backward", _save_context, _second_backward, vmap_activation, _tangent)

@@ -6,12 +6,13 @@ traces them in place of the functions of ``run``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import EpilogueError, ProblemError
+from ..lazy_imports import UNTRACED
 from ..quantization import Packed
 from ..run.call import linear as layer
 from ..run.call import matmul as product
@@ -20,6 +21,7 @@ from ..sparsity import Sparse24
 from .call_options import NO_GRADIENT, RECORDED, check_out, operator_options
 from .grouped_calls import grouped_matmul as grouped_matmul
 from .grouped_calls import moe as moe
+from .quantized_operators import packed_arrays
 from .recorded_layer import RecordedCall, recorded_call
 from .registration import call
 
@@ -51,10 +53,13 @@ def matmul(
             hint=f"tilewright.linear has activations and their gradients; {NO_GRADIENT}",
         )
     check_out(out)
-    if not isinstance(b, torch.Tensor):
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         scaled = None if (alpha, beta) == (ALPHA, BETA) else (alpha, beta)
         _check_absent("packed and sparse matrices", c=c, alpha_and_beta=scaled)
-        return _with_weights(a, b.T, None, own)
+        if isinstance(a, torch.Tensor):
+            return _with_weights(a, b.T, None, own)
+        d = _with_weights(b if b.ndim == 1 else b.mT, a, None, own)
+        return d if b.ndim == 1 else d.mT
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float):
             raise ProblemError(
@@ -115,12 +120,9 @@ def _with_weights(x: Any, w: Any, bias: Any, given: Mapping[str, Any]) -> Any:
             _check_absent("packed and sparse weights", **{name: True})
     if options.get("out_dtype") is not None:
         options["out_dtype"] = operator_options(options["out_dtype"])["out_dtype"]
-    if type(w) is Packed and not w.transposed:
-        zero = w.zeros if isinstance(w.zeros, int) else None
-        zeros = w.zeros if zero is None else None
-        options |= {"type": w.type, "group": w.group, "zero": zero}
-        arrays = w.data, w.scales, zeros, w.order, w.global_scale, bias
-        return call("packed_linear", x, *arrays, **options)
+    if isinstance(w, Packed) and not w.transposed:
+        arrays, of_weights = packed_arrays(w)
+        return call("packed_linear", x, *arrays, bias, **options, **of_weights)
     if isinstance(w, Sparse24) and not w.transposed:
         return call("sparse_linear", x, w.values, w.metadata, bias, type=w.type, **options)
     raise ProblemError(
@@ -163,7 +165,13 @@ def _untraced_linear(*arrays: Any, **options: Any) -> Any:
     return layer.linear(*arrays, **options)
 
 
-def _run_untraced(*functions: Any) -> None:
+@torch.compiler.disable
+def call_untraced(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """What a compiler calls between two graphs in place of a function that computes on memory."""
+    return function(*arguments, **named)
+
+
+def run_untraced(*functions: Any) -> None:
     """Let Dynamo compile neither the code of these functions nor what it calls."""
     dynamo = torch._C._dynamo.eval_frame
     skip = getattr(dynamo, "_FrameAction", None) and dynamo._FrameAction.SKIP
@@ -175,4 +183,4 @@ def _run_untraced(*functions: Any) -> None:
             dynamo.set_code_exec_strategy(function.__code__, strategy)
 
 
-_run_untraced(product.matmul, layer.linear)
+run_untraced(product.matmul, layer.linear, *UNTRACED)

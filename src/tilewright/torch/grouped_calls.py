@@ -24,19 +24,19 @@ def grouped_matmul(
     along: str = "m",
     gather: Any = None,
     scatter: Any = None,
+    expected_rows: int | None = None,
     out: Any = None,
     epilogue: Any = None,
     **options: Any,
 ) -> Any:
-    """``tilewright.grouped_matmul`` through ``torch.ops.tilewright.grouped_matmul``. Rows that
-    ``scatter`` does not name are zeros.
+    """``tilewright.grouped_matmul`` through ``torch.ops.tilewright.grouped_matmul``.
 
     Raises ProblemError for ``out``, matrices that are no tensors and sizes that are not one array,
     EpilogueError for an epilogue or a pair of matrices.
     """
     form = {"offsets": offsets, "counts": counts, "along": along}
     if torch.compiler.is_compiling() and (epilogue is not None or out is not None):
-        indices = {"gather": gather, "scatter": scatter}
+        indices = {"gather": gather, "scatter": scatter, "expected_rows": expected_rows}
         return _untraced(a, b, out=out, epilogue=epilogue, **form, **indices, **options)
     if epilogue is not None or isinstance(b, tuple | list):
         raise EpilogueError(
@@ -51,27 +51,14 @@ def grouped_matmul(
             f"{', '.join(name for name, value in form.items() if value is not None)}, {along!r:.20}"
         )
     name, given = ("counts", counts) if offsets is None else ("offsets", offsets)
-    sizes = _integers(name, given, a.device)
-    named = {"counts": offsets is None, "along": along} | operator_options(**options)
-    if gather is None and scatter is None:
-        return call("grouped_matmul", a, b, sizes, **named)
-    _check_form_of_rows(a, b, sizes, name, along)
-    rows = a if gather is None else _integers("gather", gather, a.device)
-    numbers = torch.arange(rows.shape[0], device=a.device)
-    begin = sizes[0] if sizes.shape[0] > b.shape[0] else 0
-    exists = (numbers >= begin) & (numbers < sizes[-1])  # rows of no group may have any index
-    if gather is not None:
-        a = _gathered(a, torch.where(exists, rows, 0))
-    d = call("grouped_matmul", a, b, sizes, **named)
-    if scatter is None:
-        return d
-    there = _integers("scatter", scatter, a.device)
-    if there.shape != numbers.shape:
-        raise ProblemError(
-            f"scatter must have {numbers.shape[0]} elements, the rows of the product, got "
-            f"{there.shape[0]}"
-        )
-    return _scattered(d, torch.where(exists, there, -1))
+    arrays = (given, gather, scatter)
+    sizes, rows, there = (
+        None if x is None else _integers(n, x, a.device)
+        for n, x in zip((name, "gather", "scatter"), arrays, strict=True)
+    )
+    named = {"counts": offsets is None, "along": along, "expected_rows": expected_rows}
+    named |= operator_options(**options)
+    return call("grouped_matmul", a, b, sizes, rows, there, **named)
 
 
 def _check_tensors(**arrays: Any) -> None:
@@ -94,39 +81,6 @@ def _integers(name: str, value: Any, device: torch.device) -> Tensor:
     if tensor.ndim != 1:
         raise ProblemError(f"{name} must have one dimension, got shape {tuple(tensor.shape)}")
     return tensor
-
-
-def _check_form_of_rows(a: Tensor, b: Tensor, sizes: Tensor, name: str, along: str) -> None:
-    """Raise ProblemError unless rows can be gathered and scattered."""
-    if name != "offsets" or along == "k":
-        raise ProblemError(
-            f"gather and scatter must come with offsets of groups of rows, got {name}, {along=}"
-        )
-    if a.ndim != 2 or b.ndim != 3 or sizes.shape[0] not in (b.shape[0], b.shape[0] + 1):
-        raise ProblemError(
-            "a must be (M, K), b (groups, K, N), and offsets must have groups or groups + 1 "
-            f"elements, got shapes {tuple(a.shape)}, {tuple(b.shape)} and {tuple(sizes.shape)}"
-        )
-    if not b.shape[0]:
-        raise ProblemError("b must have a matrix for each of 1 or more groups, got none")
-
-
-def _gathered(a: Tensor, indices: Tensor) -> Tensor:
-    """The rows of A that the indices name."""
-    try:
-        return a.index_select(0, indices)
-    except IndexError:
-        raise ProblemError(f"gather must name rows of a, which has {a.shape[0]}") from None
-
-
-def _scattered(d: Tensor, scatter: Tensor) -> Tensor:
-    """D with its rows where ``scatter`` says; index -1 leaves a row out."""
-    rows = d.shape[0]
-    there = torch.where(scatter < 0, rows, scatter).long()
-    try:
-        return d.new_zeros((rows + 1, d.shape[1])).index_copy(0, there, d)[:rows]
-    except IndexError:
-        raise ProblemError(f"scatter must name rows of the result, which has {rows}") from None
 
 
 @torch.compiler.disable

@@ -34,36 +34,51 @@ def _check_types(**tensors: Tensor) -> None:
 
 def save_groups(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     """Save what the gradients of ``grouped_matmul`` need."""
-    a, b, sizes = inputs
-    _check_types(a=a, b=b)
-    ctx.save_for_backward(a, b, sizes)
+    _check_types(a=inputs[0], b=inputs[1])
+    ctx.save_for_backward(*inputs)
     ctx.options = keyword_only_inputs
 
 
 def groups_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of a and b; rows of no group have zeros."""
-    a, b, sizes = ctx.saved_tensors
-    options, (wants_a, wants_b, _) = ctx.options, wanted(ctx, 3)
+    a, b, sizes, gather, scatter = ctx.saved_tensors
+    options, wants = ctx.options, wanted(ctx, 5)
     dd, counts = dd.to(a.dtype), options["counts"]
     own = {"device": options["device"]}
     da = db = None
     if options["along"] == "k":
-        if wants_a:
+        if wants[0]:
             da = call("grouped_matmul", b, dd.mT, sizes, zeros=True, **own).mT
-        if wants_b:
+        if wants[1]:
             db = call("grouped_matmul", a.mT, dd, sizes, zeros=True, **own)
-        return da, db, None
-    if wants_a:
-        da = call("grouped_matmul", dd, b.mT, sizes, counts=counts, zeros=True, **own)
-    if wants_b and counts:
+        return da, db, None, None, None
+    if scatter is not None:
+        dd = torch.where((scatter >= 0)[:, None], _named(dd, scatter), 0)
+    if wants[0]:
+        form = {"counts": counts, "expected_rows": options["expected_rows"], "zeros": True}
+        da = call("grouped_matmul", dd, b.mT, sizes, **form, **own)
+        if gather is not None:
+            total = torch.zeros_like(a, dtype=torch.float32)
+            da = total.index_add(0, _nearest(gather, a), da.float()).to(a.dtype)
+    if wants[1] and counts:
         row = torch.arange(a.shape[1], device=a.device)[None, :, None]
         left, right = (torch.where(row < sizes[:, None, None], t, 0) for t in (a, dd))
         db = product.matmul(left.mT, right, **own)
-    elif wants_b:
+    elif wants[1]:
         # With the begin of the first group, the rows before it are a group of their own.
-        made = call("grouped_matmul", a.mT, dd, sizes, along="k", **own)
+        rows = a if gather is None else _named(a, gather)
+        made = call("grouped_matmul", rows.mT, dd, sizes, along="k", **own)
         db = made[sizes.shape[0] - b.shape[0] :]
-    return da, db, None
+    return da, db, None, None, None
+
+
+def _nearest(indices: Tensor, rows: Tensor) -> Tensor:
+    """Indices of existing rows: those of rows of no group may be any, and -1 leaves a row out."""
+    return indices.clamp(0, rows.shape[0] - 1)
+
+
+def _named(rows: Tensor, indices: Tensor) -> Tensor:
+    return rows.index_select(0, _nearest(indices, rows))
 
 
 # --- moe ------------------------------------------------------------------------------------------

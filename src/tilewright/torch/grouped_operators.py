@@ -15,6 +15,7 @@ from ..gemm.epilogue.functions.activation_table import ACTIVATIONS
 from ..run.call.grouped import grouped_matmul as grouped
 from ..run.moe import moe as experts
 from .autocast import autocast
+from .forward_mode import groups_tangent
 from .grouped_gradients import (
     experts_backward,
     groups_backward,
@@ -28,13 +29,15 @@ from .vmap_rules import vmap_each
 
 
 def _grouped(
-    a: Tensor, b: Tensor, sizes: Tensor, *, counts: bool = False, zeros: bool = False,
-    **options: Any,
+    a: Tensor, b: Tensor, sizes: Tensor, gather: Tensor | None = None,
+    scatter: Tensor | None = None, *, counts: bool = False, zeros: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    form = {"counts" if counts else "offsets": sizes}
-    if zeros:
-        form["out"] = _fake_grouped(a, b, sizes, counts=counts, **options).zero_()
-    return grouped.grouped_matmul(a, b, **form, **options)
+    """Rows that ``scatter`` does not name are zeros; with ``zeros`` those of no group are, too."""
+    out = None
+    if zeros or scatter is not None:
+        out = _fake_grouped(a, b, sizes, gather, counts=counts, **options).zero_()
+    form = {"counts" if counts else "offsets": sizes, "gather": gather, "scatter": scatter}
+    return grouped.grouped_matmul(a, b, out=out, **form, **options)
 
 
 def _moe(*arrays: Tensor, **options: Any) -> Any:
@@ -89,8 +92,8 @@ def _sorted_entries(indices: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 
 
 def _fake_grouped(
-    a: Tensor, b: Tensor, sizes: Tensor, *, counts: bool = False, along: str = "m",
-    out_dtype: Any = None, **_: Any,
+    a: Tensor, b: Tensor, sizes: Tensor, gather: Tensor | None = None, *_: Any,
+    counts: bool = False, along: str = "m", out_dtype: Any = None, **__: Any,
 ) -> Tensor:  # fmt: skip
     if (a.ndim, b.ndim) != ((3 if counts else 2), (2 if along == "k" else 3)):
         raise ProblemError(
@@ -103,7 +106,8 @@ def _fake_grouped(
         lambda: f"a must have as many columns as b has rows, got {a.shape} and {b.shape}",
     )
     lead = (sizes.shape[0],) if along == "k" else ()
-    shape = (*lead, *a.shape[:-1], b.shape[-1])
+    rows = a.shape[:-1] if gather is None else gather.shape
+    shape = (*lead, *rows, b.shape[-1])
     return a.new_empty(shape, dtype=result_type(a.dtype, out_dtype))
 
 
@@ -120,9 +124,10 @@ def _fake_moe_saved(
     return x.new_empty(x.shape), gate, up, order, order.new_empty((groups,), dtype=torch.int32)
 
 
-def _grouped_operations(a: Any, b: Any, *_: Any, **__: Any) -> int:
-    """Those of all rows of ``a``, whatever the sizes are."""
-    return int(2 * prod(a) * b[-1])
+def _grouped_operations(a: Any, b: Any, _: Any, gather: Any = None, *__: Any, **___: Any) -> int:
+    """Those of all rows, whatever the sizes are."""
+    rows = prod(a[:-1]) if gather is None else gather[0]
+    return int(2 * rows * a[-1] * b[-1])
 
 
 def _layer_operations(
@@ -136,9 +141,10 @@ _LAYER = (
     'str activation="silu", str? device=None'
 )
 define(
-    "grouped_matmul(Tensor a, Tensor b, Tensor sizes, *, bool counts=False, str along="
-    '"m", bool zeros=False, ScalarType? out_dtype=None, str precision="ieee", '
-    "bool fast_accum=False, str? device=None, str? config=None) -> Tensor",
+    "grouped_matmul(Tensor a, Tensor b, Tensor sizes, Tensor? gather=None, Tensor? scatter=None, "
+    '*, bool counts=False, str along="m", bool zeros=False, int? expected_rows=None, '
+    'ScalarType? out_dtype=None, str precision="ieee", bool fast_accum=False, str? device=None, '
+    "str? config=None) -> Tensor",
     _grouped,
     _fake_grouped,
     _grouped_operations,
@@ -150,7 +156,9 @@ define(
     _fake_moe_saved,
     _layer_operations,
 )
-autograd_function("grouped_matmul", save_groups, groups_backward, vmap_each("grouped_matmul"))
+autograd_function(
+    "grouped_matmul", save_groups, groups_backward, vmap_each("grouped_matmul"), groups_tangent
+)
 for _name in ("moe", "moe_saved"):
     autograd_function(_name, save_experts, experts_backward, vmap_each(_name))
     autocast(_name, 4)  # not the router's weights, which may be f32

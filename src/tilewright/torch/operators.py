@@ -16,6 +16,7 @@ from ..errors import ProblemError
 from ..run.call import linear as layer
 from ..run.call import matmul as product
 from .autocast import autocast
+from .forward_mode import layer_tangent, product_tangent, saved_layer_tangent
 from .operator_gradients import layer_backward, product_backward, save_layer, save_product
 from .registration import autograd_function, define, layer_operations, result_type
 from .vmap_rules import vmap_layer, vmap_matmul, vmap_saved
@@ -110,8 +111,8 @@ define(
     _operations,
 )
 
-autograd_function("matmul", save_product, product_backward, vmap_matmul)
-autograd_function("linear", save_layer, layer_backward, vmap_layer)
-autograd_function("linear_saved", save_layer, layer_backward, vmap_saved)
+autograd_function("matmul", save_product, product_backward, vmap_matmul, product_tangent)
+autograd_function("linear", save_layer, layer_backward, vmap_layer, layer_tangent)
+autograd_function("linear_saved", save_layer, layer_backward, vmap_saved, saved_layer_tangent)
 for _name in ("matmul", "linear", "linear_saved"):
     autocast(_name)

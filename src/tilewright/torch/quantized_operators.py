@@ -6,6 +6,7 @@ that a kernel reads. Weights get no gradient; x of packed and sparse layers does
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,12 +14,13 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..gemm.epilogue import functions
-from ..quantization import Packed, Scaled, quantize_kernels, quantizers, scale_blocks
+from ..quantization import Packed, Scaled, SparsePacked, quantize_kernels, quantizers, scale_blocks
 from ..run.arrays.dlpack import compact_strides
 from ..run.call import linear as layer
 from ..sparsity import Sparse24
 from .activation_gradients import epilogue_alone
 from .autocast import autocast
+from .forward_mode import weights_tangent
 from .quantized_gradients import refuse_gradient, save_weights, weights_backward
 from .registration import TYPES, autograd_function, call, define, layer_operations, result_type
 from .vmap_rules import vmap_each
@@ -123,13 +125,31 @@ def _scaled_linear(
 
 def _packed_linear(
     x: Tensor, data: Tensor, scales: Tensor, zeros: Tensor | None = None,
-    order: Tensor | None = None, global_scale: Tensor | None = None, bias: Tensor | None = None,
+    order: Tensor | None = None, global_scale: Tensor | None = None,
+    metadata: Tensor | None = None, bias: Tensor | None = None,
     *, type: str, group: int, zero: int | None = None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    arrays = data, scales, zeros, order, global_scale
+    arrays = data, scales, zeros, order, global_scale, metadata
     *lead, depth = x.shape
     y: Tensor = _of_rows(x.reshape(-1, depth), _packed(arrays, type, group, zero), bias, **options)
     return y.reshape(*lead, data.shape[0])
+
+
+def packed_weights(arrays: Iterable[Any], type_: str, group: int, zero: int | None) -> Packed:
+    """The weights of the arrays that ``packed_arrays`` gives."""
+    data, scales, zeros, order, global_scale, metadata = arrays
+    shared = data, scales, type_, group, zero if zeros is None else zeros, order, global_scale
+    return Packed(*shared) if metadata is None else SparsePacked(*shared, metadata=metadata)
+
+
+def packed_arrays(w: Packed) -> tuple[list[Any], dict[str, Any]]:
+    """The tensors of packed weights in the order of ``packed_linear``, None for those that they do
+    not have; and its options.
+    """
+    zero = w.zeros if isinstance(w.zeros, int) else None
+    arrays = [getattr(w, name, None) for name in SparsePacked.array_names]
+    arrays = [None if isinstance(array, int) else array for array in arrays]
+    return arrays, {"type": w.type, "group": w.group, "zero": zero}
 
 
 _PACKED: Any = WeakIdKeyDictionary()
@@ -145,11 +165,9 @@ def _packed(arrays: tuple[Any, ...], type_: str, group: int, zero: int | None) -
     ]  # fmt: skip
     found, packed = _PACKED.get(arrays[0], (None, None))
     if found != key or packed is None:
-        data, scales, zeros, order, global_scale = (
-            None if t is None else t.detach() for t in arrays
+        packed = packed_weights(
+            (None if t is None else t.detach() for t in arrays), type_, group, zero
         )
-        zeros = zero if zeros is None else zeros
-        packed = Packed(data, scales, type_, group, zeros, order, global_scale)
         _PACKED[arrays[0]] = key, packed
     made: Packed = packed
     return made
@@ -186,8 +204,8 @@ define(
 )
 define(
     "packed_linear(Tensor x, Tensor data, Tensor scales, Tensor? zeros=None, Tensor? order=None, "
-    f"Tensor? global_scale=None, Tensor? bias=None, {_OPTIONS}, str type, int group, "
-    "int? zero=None) -> Tensor",
+    f"Tensor? global_scale=None, Tensor? metadata=None, Tensor? bias=None, {_OPTIONS}, str type, "
+    "int group, int? zero=None) -> Tensor",
     _packed_linear,
     _fake_rows,
     layer_operations,
@@ -202,13 +220,16 @@ define(
 for _name in ("quantize", "quantize_with_scale", "scaled_linear"):
     autograd_function(_name, refuse_gradient(_name), _no_gradient, vmap_each(_name))
 for _name in ("packed_linear", "sparse_linear"):
-    autograd_function(_name, save_weights, weights_backward(_name), vmap_each(_name))
+    autograd_function(
+        _name, save_weights, weights_backward(_name), vmap_each(_name), weights_tangent(_name)
+    )
 autocast("packed_linear", 1)  # x must be f16 or bf16
+autocast("sparse_linear", 1, like=1)  # x must be of the values' type
 
 
 def packed_linear(x: Tensor, *arrays: Tensor | None, **options: Any) -> Tensor:
-    """x wᵀ with ``Packed`` weights of these arrays: data, scales, zeros, order, global_scale, and a
-    bias; ``options``: type, group, zero, activation, out_dtype, device.
+    """x wᵀ with ``Packed`` weights of these arrays: data, scales, zeros, order, global_scale, of
+    sparse ones metadata, and a bias; ``options``: type, group, zero, activation, out_dtype, device.
     """
     y: Tensor = call("packed_linear", x, *arrays, **options)
     return y

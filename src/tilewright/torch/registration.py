@@ -12,8 +12,10 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils import flop_counter
 
+from ..errors import ProblemError
 from ..lazy_imports import deferred
 from ..run.arrays import torch_arrays
 from ..run.call.request import default_result
@@ -42,7 +44,10 @@ def define(
     def in_memory(*arrays: Any, **options: Any) -> Any:
         """What the kernel calls computes on memory: it records nothing and casts nothing."""
         with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            return kernel(*arrays, **options)
+            if forward_ad._current_level < 0:
+                return kernel(*arrays, **options)
+            with forward_ad._set_fwd_grad_enabled(False):
+                return kernel(*arrays, **options)
 
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(name, in_memory, key)
@@ -56,20 +61,25 @@ def layer_operations(x: Any, w: Any, *_: Any, **__: Any) -> int:
     return int(2 * prod(x) * w[0])
 
 
+Tangent = Callable[..., Any]
+"""``tangent(ctx, *tangents)``: the tangent of an operator's result, or of each of its results, from
+those of its tensors (None where there is none), ``ctx.saved_tensors`` and its options
+``ctx.given``."""
+
 FUNCTIONS: dict[str, Any] = {}
 """For each operator the ``torch.autograd.Function`` that torch.func can transform."""
 
 
 def call(name: str, *arrays: Any, **options: Any) -> Any:
     """Call ``torch.ops.tilewright.<name>``, through its autograd function within torch.func's
-    transformations: an operator's own autograd is no autograd function that they know.
+    transformations and forward-mode derivatives, which an operator's own autograd does not have.
     """
     operator = getattr(torch.ops.tilewright, name).default
     if torch.compiler.is_compiling():
         return operator(*arrays, **options)
     if "torch.distributed.tensor" in sys.modules:
         sharding.register()
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         given = {
             argument.name: options.get(argument.name, argument.default_value)
             for argument in operator._schema.arguments
@@ -84,11 +94,13 @@ def autograd_function(
     save: Callable[..., None],
     backward: Callable[..., tuple[Any, ...]],
     vmap: Callable[..., Any],
+    tangent: Tangent | None = None,
 ) -> None:
     """Register the gradients of an operator and its rule for vmap, and define its function.
 
     ``save(ctx, inputs, keyword_only_inputs, output)``; ``backward(ctx, *gradients)`` returns a
-    gradient for each tensor of the schema; ``vmap(info, in_dims, *arrays, **options)``.
+    gradient for each tensor of the schema; ``vmap(info, in_dims, *arrays, **options)``;
+    ``tangent`` (None: forward mode is a ProblemError).
     """
 
     def backward_of_given(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -103,7 +115,13 @@ def autograd_function(
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *arrays, options = inputs
-        save(ctx, (*arrays, *(None,) * (count - len(arrays))), options, output)
+        arrays = [*arrays, *(None,) * (count - len(arrays))]
+        save(ctx, tuple(arrays), options, output)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*arrays)
+            ctx.given = options
+            if tangent is not None:
+                ctx.set_materialize_grads(False)  # None where a tensor has no tangent
 
     members: dict[str, Callable[..., Any]] = {
         "forward": lambda *given: operator(*given[:-1], **given[-1]),
@@ -111,10 +129,23 @@ def autograd_function(
         "backward": lambda ctx, *gradients: (
             *backward(ctx, *gradients)[: len(ctx.needs_input_grad) - 1], None,
         ),
+        "jvp": tangent or refused(name),
         "vmap": lambda info, dims, *given: vmap(info, dims[:-1], *given[:-1], **given[-1]),
     }  # fmt: skip
     static: dict[str, Any] = {key: staticmethod(member) for key, member in members.items()}
     FUNCTIONS[name] = type(f"{name}_function", (torch.autograd.Function,), static)
+
+
+def refused(name: str) -> Tangent:
+    """The tangent of an operator that has none: a ProblemError."""
+
+    def refuse(ctx: Any, *tangents: Any) -> Any:
+        raise ProblemError(
+            f"{name} has no forward-mode derivative",
+            hint="use reverse mode: torch.func.vjp or grad",
+        )
+
+    return refuse
 
 
 def wanted(ctx: Any, count: int) -> tuple[bool, ...]:

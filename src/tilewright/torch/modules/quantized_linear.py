@@ -8,36 +8,40 @@ import torch
 from torch import Tensor
 
 from ...errors import ProblemError
-from ...quantization import Packed, quantize_weight
-from ..quantized_operators import packed_linear
+from ...quantization import Packed, SparsePacked, quantize_weight
+from ...sparsity import compress_24
+from ..quantized_operators import packed_arrays, packed_linear, packed_weights
 from .frozen_linear import FrozenLinear
 
-_ARRAYS = "data", "scales", "zeros", "order", "global_scale"
+_ARRAYS = SparsePacked.array_names
 
 
 class QuantizedLinear(FrozenLinear):
-    """activation(x wᵀ + bias) with ``Packed`` weights N×K of torch tensors; x is f16 or bf16.
+    """activation(x wᵀ + bias) with ``Packed`` or ``SparsePacked`` weights N×K of torch tensors; x
+    is f16 or bf16.
 
-    x and the bias have gradients. The weights' arrays are buffers with the names of ``Packed``'s.
+    x and the bias have gradients. The weights' arrays are buffers with the names of the weights'.
 
     >>> QuantizedLinear.from_linear(layer, "u4", 128)
+    >>> QuantizedLinear.from_linear(layer, "u4", 128, prune="magnitude")
 
-    Raises ProblemError for stacks of matrices and for sparse packed weights, DtypeError for types
-    without a kernel.
+    Raises ProblemError for transposed weights and stacks of matrices, DtypeError for types without
+    a kernel.
     """
 
     def __init__(
         self, weights: Packed, bias: Any = None, *, activation: str | None = None,
         run_on: str | None = None,
     ) -> None:  # fmt: skip
-        if type(weights) is not Packed:
-            raise ProblemError(f"weights must be Packed, got {weights}")
+        if not isinstance(weights, Packed):
+            raise ProblemError(f"weights must be Packed, got {type(weights).__name__}")
+        if weights.transposed or len(weights.shape) != 2:
+            raise ProblemError(f"weights must be a matrix N×K, not transposed, got {weights}")
         super().__init__(weights.shape, bias, activation, run_on)
-        self.type, self.group = weights.type, weights.group
-        self.zero = weights.zeros if isinstance(weights.zeros, int) else None
-        for name in _ARRAYS:
-            array = getattr(weights, name)
-            self.register_buffer(name, array if isinstance(array, Tensor) else None)
+        arrays, options = packed_arrays(weights)
+        self.type, self.group, self.zero = options["type"], options["group"], options["zero"]
+        for name, array in zip(_ARRAYS, arrays, strict=True):
+            self.register_buffer(name, array)
 
     @classmethod
     def from_linear(
@@ -46,27 +50,33 @@ class QuantizedLinear(FrozenLinear):
         type: str = "u4",
         group: int | None = 128,
         zeros: str | None = None,
+        prune: Any = None,
         **options: Any,
     ) -> QuantizedLinear:
-        """The layer with its weights quantized by ``quantize_weight``, on the CPU."""
+        """The layer with its weights quantized by ``quantize_weight`` and, with ``prune``, which is
+        ``"magnitude"`` or a mask, compressed by ``compress_24``; on the CPU.
+        """
         weight = module.weight.detach()
         packed = quantize_weight(weight.cpu(), type, group, zeros)
+        if prune is not None:
+            packed = compress_24(packed, prune)
         made = cls(packed, module.bias, **options)
         return made.to(weight.device).train(module.training)  # type: ignore[no-any-return]
 
     @property
+    def _arrays(self) -> list[Tensor | None]:
+        return [getattr(self, name) for name in _ARRAYS]
+
+    @property
     def weights(self) -> Packed:
         """The weights as a value, of the same memory."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if self.zero is not None:
-            arrays["zeros"] = self.zero
-        return Packed(**arrays, type=self.type, group=self.group)
+        return packed_weights(self._arrays, self.type, self.group, self.zero)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output (…, N), in x's type."""
-        arrays = (getattr(self, name) for name in _ARRAYS)
         more = {"type": self.type, "group": self.group, "zero": self.zero}
-        return packed_linear(x, *arrays, self.bias, **more, **self._options())
+        return packed_linear(x, *self._arrays, self.bias, **more, **self._options())
 
     def _weights_repr(self) -> str:
-        return f"{self.type} per {self.group}"
+        sparse = "" if self.metadata is None else "2:4 sparse "
+        return f"{sparse}{self.type} per {self.group}"
