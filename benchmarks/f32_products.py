@@ -1,4 +1,4 @@
-"""f32 products without tensor cores beside cuBLAS': squares, and random shapes.
+"""f32 products without tensor cores compared with cuBLAS: squares, and random shapes.
 
 Ratios are torch's time over ours: medians of CUDA-graph replays of both in turn. The geometric
 mean and the least of the random shapes are what counts.

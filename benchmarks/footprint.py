@@ -1,4 +1,4 @@
-"""Installed size, import time and lines of user code, beside other libraries.
+"""Installed size, import time and lines of user code, compared with other libraries.
 
     python benchmarks/footprint.py           # installs each library in a folder of its own (1.8 GB)
     python benchmarks/footprint.py --run     # on a GPU: runs the programs whose libraries are here

@@ -139,8 +139,8 @@ def _extra(stream: Stream, number: int, following: int) -> str:
 
 
 def _addresses(pattern: str) -> list[str]:
-    """Lines that set the addresses of loads from the lane's number in R0: all the same, each lane
-    its own, or of a warp of so many lanes along the rows and columns.
+    """Lines that set the addresses of loads from the lane's number in R0: one for all lanes, one
+    for each lane, or those of a warp with this number of lanes along the rows and columns.
     """
     if pattern == "same":
         return [f"--:-:-:Y:f MOV R{r}, RZ" for r in (ADDRESS_A, ADDRESS_B)]
