@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..errors import DeviceError, DtypeError, ProblemError
+from ..lazy_imports import deferred
 from . import weight_types
 from .array_access import Array, codes, info, numbers, rounded_array, sizes
-from .dequantize_kernel import launch_packed
 from .matrix_operators import MatrixOperators
 from .scaled import Scaled, required, typed
 from .weight_format import FLOAT_ZEROS, PreparedWeights
 from .weight_types import WeightType, weight_type
+
+if TYPE_CHECKING:
+    from . import dequantize_kernel
+else:
+    dequantize_kernel = deferred(".dequantize_kernel", __package__)
 
 SCALE_TYPES = ("f32", "f16", "bf16", "ue8m0", "e4m3")
 
@@ -194,7 +199,7 @@ class Packed(MatrixOperators):
         read: data that are not contiguous, or K that is not a multiple of 8.
         """
         if device is not None or info("data", self.data).device != "cpu":
-            made = launch_packed(self, self._rows_and_depth, dtype, device)
+            made = dequantize_kernel.launch_packed(self, self._rows_and_depth, dtype, device)
             return made.swapaxes(-1, -2) if self.transposed else made
         result = self._products()
         result = result.swapaxes(-1, -2) if self.transposed else result
