@@ -1,47 +1,55 @@
 """Measure many different candidates of many problems, to fit the cost model of kernel ``tma``.
 
-    python benchmarks/cost_sweep.py --csv FILE               layers and random multiples of 8 and 64
-    python benchmarks/cost_sweep.py --csv FILE --seed 8      other problems
-    python benchmarks/cost_sweep.py --csv FILE --seconds 60  as many problems as fit into a minute
-    python benchmarks/cost_sweep.py --dry-run                what would be measured; no GPU
+    python benchmarks/cost_sweep.py                        layers, random multiples of 8 and 64
+    python benchmarks/cost_sweep.py --seed 8 --json FILE   other problems
+    python benchmarks/cost_sweep.py --seconds 60           as many problems as fit into a minute
+    python benchmarks/cost_sweep.py --sets narrow,skinny   e4m3 of few waves; few tokens
+    python benchmarks/cost_sweep.py --file benchmarks/cost_candidates.txt --sets ""
+    python benchmarks/cost_sweep.py --dry-run              what would be measured; no GPU
 
 Of each problem the heuristic's best candidates and the best of other structures (clusters, k-tiles,
 rows of a tile, schedules, split-K) are timed with torch, by interleaved replays of CUDA graphs on
-a busy GPU, while other processes compile the kernels of the next ones. A line of the file has M, N,
-K, the type, torch's microseconds, a configuration, and its microseconds.
+a busy GPU, while other processes compile the kernels of the next ones. Problems of a file come
+first, with the configurations that it lists and --best of the heuristic. A line of the log is an
+object: ``row``, ``torch`` microseconds, ``us`` by configuration (or why it has none, a wrong result
+among the reasons). The table has torch's time over that of the heuristic's choice and of the best.
+``cost_fit.py`` reads the log.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from compare.precompile import compile_row
 from compare.rows import Row
-from compare.stats import Sampling
-from compare.sweep import candidates, shapes
+from compare.stats import Sampling, geomean
+from compare.sweep import candidates
+from compare.sweep_problems import SETS, name_of, read_problems
 from compare.worker import CallFailure, Worker
-from gemm import ROW_SECONDS, close_if_broken
+from gemm import close_if_broken
 
 SAMPLING = Sampling(pairs=10, burst_pairs=0, warm_up=0.06, replay=5e-4)
 PROCESSES = max(1, len(os.sched_getaffinity(0)) - 2)  # that compile during the measurement
+PROBLEM_SECONDS, PEER_SECONDS = 45.0, 20.0  # time limits of a problem, and of its profile
 Sweep = list[tuple[Row, list[str]]]
 Compiled = dict[object, Future[Any]]  # by ``kernel_key``
 
 
 def main() -> int:
-    options = parse_options()
     begin = time.perf_counter()
-    rows = list(shapes(options.seed, options.random))
-    random.Random(0).shuffle(rows)  # so that a time limit leaves some of each group
-    sweep = [(row, [str(c) for c in candidates(row, options.best, options.others)]) for row in rows]
+    options = parse_options()
+    options.end = begin + options.seconds
+    sweep = problems(options)
     kernels = distinct_kernels(sweep)
     print(f"{len(sweep)} problems, {sum(len(c) for _, c in sweep)} times, {len(kernels)} kernels")
     if options.dry_run:
@@ -53,10 +61,33 @@ def main() -> int:
             kernel: pool.submit(compile_row, row, config, "cuda")
             for kernel, (row, config) in kernels.items()
         }
-        measure(sweep, compiled, options.csv, begin + options.seconds)
+        with Worker() as worker, options.json.open("w", encoding="utf-8") as log:
+            measure(worker, sweep, compiled, log, options)
+            if options.file:
+                name_peers(worker, read_problems(options.file), log)
         pool.shutdown(cancel_futures=True)
     print(f"done after {time.perf_counter() - begin:.1f} s")
     return 0
+
+
+def problems(options: argparse.Namespace) -> Sweep:
+    """The problems of the file, then those of the sets in random order, so that a time limit leaves
+    some of each.
+    """
+    listed = read_problems(options.file) if options.file else []
+    sweep = [
+        (row, list(dict.fromkeys([*map(str, candidates(row, options.listed_best, 0)), *more])))
+        for row, more in listed
+    ]
+    rows = [row for name in options.sets for row in SETS[name](options.seed, options.random)]
+    random.Random(0).shuffle(rows)
+    found, numbers = {name_of(row) for row, _ in listed}, (options.best, options.others)
+    for row in rows:
+        if name_of(row) not in found:
+            found.add(name_of(row))
+            configs = candidates(row, *numbers, options.rivals)
+            sweep.append((row, list(map(str, configs))))
+    return sweep
 
 
 def kernel_key(row: Row, config: str) -> object:
@@ -73,26 +104,65 @@ def distinct_kernels(sweep: Sweep) -> dict[object, tuple[Row, str]]:
     return found
 
 
-def measure(sweep: Sweep, compiled: Compiled, path: Path, end: float) -> None:
-    """Write the times of each problem to the file when its kernels are compiled, until ``end``."""
-    with Worker() as worker, path.open("w", encoding="utf-8") as file:
-        for number, (row, configs) in enumerate(sweep):
-            if time.perf_counter() > end:
-                print(f"time for {number} of {len(sweep)} problems")
-                break
-            wait([compiled[kernel_key(row, config)] for config in configs])
-            arguments = row, configs, SAMPLING
-            figures = worker.call("compare.sweep_times:measure", *arguments, seconds=ROW_SECONDS)
-            if isinstance(figures, CallFailure):
-                print(row, figures, flush=True)
-                close_if_broken(worker)
-                continue
-            torch_us, us = figures
-            problem = f"{row.m},{row.n},{row.k},{row.type}{'+' * row.fast},{torch_us:.3f}"
-            for config, each in zip(configs, us, strict=True):
-                value = f"{each:.3f}" if isinstance(each, float) else each.replace(",", ";")
-                file.write(f"{problem},{config},{value}\n")
-            file.flush()
+def measure(
+    worker: Worker, sweep: Sweep, compiled: Compiled, log: TextIO, options: argparse.Namespace
+) -> None:
+    """Log the times of each problem when its kernels are compiled, until the time limit."""
+    ratios = []
+    for number, (row, configs) in enumerate(sweep):
+        if time.perf_counter() > options.end:
+            print(f"time for {number} of {len(sweep)} problems")
+            break
+        wait([compiled[kernel_key(row, config)] for config in configs])
+        arguments = row, configs, SAMPLING, options.zeros
+        figures = worker.call("compare.sweep_times:measure", *arguments, seconds=PROBLEM_SECONDS)
+        if isinstance(figures, CallFailure):
+            print(row, figures, flush=True)
+            close_if_broken(worker)
+            continue
+        ratios.append(report(row, dict(zip(configs, figures[1], strict=True)), figures[0], log))
+    if ratios:
+        chosen, best = (geomean(column) for column in zip(*ratios, strict=True))
+        print(f"{len(ratios)} problems: chosen {chosen:.3f}, best {best:.3f}")
+
+
+def report(
+    row: Row, us: dict[str, float | str], torch_us: float, log: TextIO
+) -> tuple[float, float]:
+    """Print and log a problem; torch's time over that of the choice (listed first) and of the best,
+    each 1 where there is none.
+    """
+    rounded = {c: round(t, 3) if isinstance(t, float) else t for c, t in us.items()}
+    record = {"row": name_of(row), "torch": round(torch_us, 3), "us": rounded}
+    print(json.dumps(record, separators=(",", ":")), file=log, flush=True)
+    times = {config: t for config, t in us.items() if isinstance(t, float)}
+    first, best = next(iter(us)), min(times, key=times.__getitem__, default="")
+    ratios = torch_us / times.get(first, torch_us), torch_us / times.get(best, torch_us)
+    failed = [f"{config}: {t}" for config, t in us.items() if isinstance(t, str)]
+    print(
+        f"{name_of(row):28} torch {torch_us:8.2f} µs   {first:32} {ratios[0]:.3f}   "
+        f"{best:32} {ratios[1]:.3f}", *failed, sep="\n    ", flush=True,
+    )  # fmt: skip
+    return ratios
+
+
+def name_peers(worker: Worker, listed: Sweep, log: TextIO) -> None:
+    """Print and log the names of torch's kernels for the problems of the file."""
+    for row, _ in listed:
+        names = worker.call("compare.sweep_times:peer_kernels", row, seconds=PEER_SECONDS)
+        text = str(names) if isinstance(names, CallFailure) else names
+        print(f"{name_of(row):28} {text}", flush=True)
+        record = {"row": name_of(row), "kernels": text}
+        print(json.dumps(record, separators=(",", ":")), file=log, flush=True)
+
+
+def read_log(path: Path) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """The problems of a log: their names, torch's microseconds, those of each configuration."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if "us" in record:
+            us = {c: t for c, t in record["us"].items() if isinstance(t, float)}
+            yield record["row"], record["torch"], us
 
 
 def parse_options() -> argparse.Namespace:
@@ -100,14 +170,29 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--csv", type=Path, default=Path("sweep.csv"), metavar="FILE")
+    add("--json", type=Path, default=Path("sweep.jsonl"), metavar="FILE", help="the log")
+    add("--sets", type=sets_of, default=["general"], help=f"of {', '.join(SETS)}; default: general")
+    add("--file", type=Path, help="problems with configurations, which come first")
     add("--seed", type=int, default=7, help="of the problems (default: 7)")
-    add("--random", type=int, default=32, metavar="N", help="random multiples of 8 (default: 32)")
+    add("--random", type=int, default=32, metavar="N", help="random problems (default: 32)")
     add("--best", type=int, default=12, help="candidates of the heuristic (default: 12)")
     add("--others", type=int, default=16, help="candidates of other structures (default: 16)")
+    add("--rivals", type=int, default=0, help="of the other coefficients (default: 0)")
+    add("--listed-best", type=int, default=1, metavar="N",
+        help="candidates of the heuristic for problems of the file (default: 1)")  # fmt: skip
     add("--seconds", type=float, default=1e9, help="time limit (default: none)")
+    add("--zeros", action="store_true", help="all elements are zeros, which take little power")
     add("--dry-run", action="store_true", help="print what would be measured")
     return parser.parse_args()
+
+
+def sets_of(text: str) -> list[str]:
+    """Names of sets. Raises ArgumentTypeError for an unknown one."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in SETS:
+            raise argparse.ArgumentTypeError(f"sets must be of {', '.join(SETS)}, got {name!r}")
+    return names
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python benchmarks/gemm.py --rows headline,fp8 --json FILE --html FILE
     python benchmarks/gemm.py --rows layers,multiples-of-8,multiples-of-64 --quick
     python benchmarks/gemm.py --rows layers --tokens 1,16,4096 --quick
+    python benchmarks/gemm.py --rows layers,multiples-of-64 --quick --match 2112x7168 --sample 30
     python benchmarks/gemm.py --rows random --random 50 --seed 1
     python benchmarks/gemm.py --shapes 4096x4096x4096,300x200x100 --types bf16,f16 --layouts tn,tt
     python benchmarks/gemm.py --shapes 4096x4096x4096 --configs chosen,128x128x64:2x2:3/2@8
@@ -162,6 +163,8 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     add("--tokens", type=tokens_of, metavar="M,…",
         help=f"sizes M of layers (default: three of {','.join(map(str, TOKENS))} for each layer)"
     )  # fmt: skip
+    add("--match", type=split_words, metavar="TEXT,…", help="of the groups, rows that contain one")
+    add("--sample", type=int, metavar="N", help="of the groups, N evenly spaced rows, besides")
     add("--shapes", type=shapes_of, metavar="MxNxK,…", help="measure these shapes, not groups")
     add("--types", type=split_words, default=["bf16"], help="types of --shapes (default: bf16)")
     add("--layouts", type=split_words, default=["tn"], help="layouts of --shapes (default: tn)")
@@ -184,9 +187,19 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     options.groups = (list(GROUPS) if not alone else []) if options.rows is None else options.rows
     random = options.random, options.seed, options.tokens
     options.row_list = [row for group in options.groups for row in rows_of(group, *random)]
+    if options.match is not None or options.sample is not None:
+        options.row_list = selected(options.row_list, options.match or [], options.sample or 0)
     own = product(options.shapes or (), options.types, options.layouts)
     options.row_list += [Row("shapes", *shape, type_, layout) for shape, type_, layout in own]
     return options
+
+
+def selected(rows: list[Row], texts: list[str], count: int) -> list[Row]:
+    """The rows that contain one of the texts, and ``count`` evenly spaced ones of the others."""
+    texts = [text.replace("×", "x") for text in texts]
+    matching = [r for r in rows if any(text in str(r).replace("×", "x") for text in texts)]
+    others = [row for row in rows if row not in matching]
+    return matching + [others[i * len(others) // count] for i in range(min(count, len(others)))]
 
 
 def split_words(text: str) -> list[str]:

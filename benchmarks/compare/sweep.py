@@ -1,44 +1,23 @@
-"""Problems and their candidates, of all structures, to fit the cost model of kernel ``tma``."""
+"""Candidates of all structures for a problem, to fit the cost model of kernel ``tma``."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tilewright import gemm
-from tilewright.gemm import cost_model
 from tilewright.gemm.tma import tma_checks
+from tilewright.gemm.tma.cost.coefficients import OTHERS, PRODUCTS, Coefficients, coefficients
+from tilewright.gemm.tma.cost.tma_cost import estimates, tile_costs
 from tilewright.gemm.tma.partial_tma_config import PartialTmaConfig
 from tilewright.gemm.tma.tma_config import TmaConfig, relayout_problem
 from tilewright.target import DEFAULT_DEVICE, DeviceSpec
 
-from .model_layers import layer_sizes
-from .rows import Row, random_shapes
+from .rows import Row
 
 # Every tile of the search space in these clusters too, whatever the schedule grid would select.
 CLUSTERS = ("", "/2x1", "/1x2", "/2x2", "/4x1", "/1x4")
-HELD_OUT = 3  # every third problem is kept for validation
-LAYER_TOKENS = {16: 13, 64: 13, 128: 13, 256: 3, 512: 11, 1024: 13, 4096: 17}  # M: one layer of
-
-
-def shapes(seed: int, count: int) -> Iterator[Row]:
-    """Some layers of language models at each M, and ``count`` random multiples of 8 and half as
-    many of 64, which differ from those that ``gemm.py`` measures unless the seed is 0.
-    """
-    for tokens, every in LAYER_TOKENS.items():
-        for layer, m in layer_sizes((tokens,))[(seed + tokens // 16) % every :: every]:
-            yield Row("layers", m, layer.n, layer.k, layer.type, fast=layer.type == "e4m3")
-    for multiple, number in ((8, count), (64, count // 2)):
-        for shape in random_shapes(number, seed, multiple):
-            yield Row(f"multiples-of-{multiple}", *shape)
-
-
-def is_held_out(m: int, n: int, k: int) -> bool:
-    """Whether a problem is not fitted to: a fixed third of them."""
-    return zlib.crc32(f"{m}x{n}x{k}".encode()) % HELD_OUT == 0
 
 
 def problem_of(row: Row) -> gemm.Problem:
@@ -52,15 +31,22 @@ def problem_of(row: Row) -> gemm.Problem:
 
 
 def candidates(
-    row: Row, best: int, others: int, device: DeviceSpec = DEFAULT_DEVICE
+    row: Row, best: int, others: int, rivals: int = 0, device: DeviceSpec = DEFAULT_DEVICE
 ) -> list[TmaConfig]:
-    """The ``best`` candidates of the heuristic, then the best of each of ``others`` structures: its
-    rows and warpgroups, k-tile, cluster, and kind of split.
+    """The ``best`` candidates of the heuristic; ``rivals`` that the coefficients of other problems
+    rank best; then the best of each of ``others`` structures: its rows and warpgroups, k-tile,
+    cluster, and kind of split.
     """
     problem = problem_of(row)
     found = [x for _, x in gemm.ranked(problem, device)[:best] if isinstance(x, TmaConfig)]
+    own = coefficients(problem)
+    configs, columns = _in_any_cluster(problem, device)
+    rival = OTHERS if own is PRODUCTS else PRODUCTS
+    for config in _ranked(problem, configs, columns, rival, device)[: rivals and len(configs)]:
+        if len(found) < best + rivals and config not in found:
+            found.append(config)
     structures: dict[Any, TmaConfig] = {}
-    for config in _ranked_in_any_cluster(problem, device):
+    for config in _ranked(problem, configs, columns, own, device):
         if config not in found:
             structures.setdefault(_structure(config), config)
     return found + list(structures.values())[:others]
@@ -72,15 +58,24 @@ def _structure(config: TmaConfig) -> Any:
     return bm, bk, config.consumers, config.pingpong, config.cluster, kind
 
 
-def _ranked_in_any_cluster(problem: gemm.Problem, device: DeviceSpec) -> Iterator[TmaConfig]:
-    relaid, found = relayout_problem(problem), dict[TmaConfig, float]()
+def _in_any_cluster(problem: gemm.Problem, device: DeviceSpec) -> tuple[list[TmaConfig], Any]:
+    """The configurations of the search space in each cluster, and their columns."""
+    found: dict[TmaConfig, None] = {}
     for cluster in CLUSTERS:
         partial = PartialTmaConfig.parse(f"tma{cluster}")
         assert partial is not None
         columns = partial.candidates(problem, device)
-        columns = columns.take(np.flatnonzero(tma_checks.fits(relaid, columns, device)))
-        configs = [columns.config(i) for i in range(len(columns))]
-        if configs:
-            seconds = cost_model.estimates(problem, configs, device)
-            found.update(zip(configs, seconds.tolist(), strict=True))
-    return iter(sorted(found, key=found.__getitem__))
+        fitting = np.flatnonzero(tma_checks.fits(relayout_problem(problem), columns, device))
+        columns = columns.take(fitting)
+        found |= dict.fromkeys(columns.config(i) for i in range(len(columns)))
+    return list(found), type(columns).of(list(found))
+
+
+def _ranked(
+    problem: gemm.Problem, configs: list[TmaConfig], columns: Any, c: Coefficients,
+    device: DeviceSpec,
+) -> list[TmaConfig]:  # fmt: skip
+    """The configurations by the estimates of these coefficients."""
+    costs = tile_costs(relayout_problem(problem), columns, device, c)
+    order = estimates(problem, columns, costs, device).argsort(kind="stable")
+    return [configs[i] for i in order.tolist()]

@@ -45,6 +45,15 @@ def test_layers_with_given_tokens() -> None:
     assert gemm.parse_options(["--quick", "--pairs", "7"]).sampling == QUICK._replace(pairs=7)
 
 
+def test_a_part_of_the_groups() -> None:
+    words = ["--rows", "layers,multiples-of-64", "--match", "2112x7168,16×28672×5120"]
+    rows = gemm.parse_options([*words, "--sample", "30"]).row_list
+    matching = gemm.parse_options(words).row_list
+    assert {(r.n, r.k) for r in matching} == {(2112, 7168), (28672, 5120)}
+    assert rows[: len(matching)] == matching and len(set(rows)) == len(matching) + 30
+    assert {r.group for r in rows[len(matching) :]} == {"layers", "multiples-of-64"}
+
+
 def test_a_baseline_is_the_log_of_an_earlier_run(tmp_path: Path) -> None:
     file = tmp_path / "before.jsonl"
     row = Row("s8", 64, 64, 64, "s8")

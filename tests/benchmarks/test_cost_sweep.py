@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
+from pathlib import Path
+
+import cost_sweep
+import pytest
 from compare.rows import Row, random_shapes
-from compare.sweep import candidates, is_held_out, problem_of, shapes
+from compare.sweep import candidates, problem_of
+from compare.sweep_problems import SETS, general, is_held_out, name_of, read_problems, row_of
 from cost_sweep import distinct_kernels
 
 from tilewright import gemm
@@ -24,13 +31,57 @@ def test_the_heuristics_best_come_first_then_other_structures_that_fit() -> None
     assert len({c.cluster for c in found}) > 4
 
 
+def test_rivals_are_ranked_by_other_coefficients() -> None:
+    row = row_of("e4m3+", "4096x2112x7168")
+    found, plain = candidates(row, 4, 3, 3), candidates(row, 4, 3)
+    assert found[:4] == plain[:4] and found[4:7] != plain[4:7]
+    assert len(found) == len(set(found)) == 10
+
+
 def test_problems_are_others_for_each_seed() -> None:
-    first, second = (list(shapes(seed, 6)) for seed in (7, 8))
+    first, second = (list(general(seed, 6)) for seed in (7, 8))
     assert {row.m for row in first} >= {16, 64, 128, 256, 512, 1024, 4096}
     assert not {(r.m, r.n, r.k) for r in first[-9:]} & {(r.m, r.n, r.k) for r in second[-9:]}
     assert [(r.m, r.n, r.k) for r in first[-9:-3]] == random_shapes(6, 7, 8)
     held_out = sum(is_held_out(r.m, r.n, r.k) for r in first + second)
     assert 0.2 < held_out / len(first + second) < 0.5
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_the_same_for_a_seed(name: str) -> None:
+    first, again, second = (list(SETS[name](seed, 5)) for seed in (7, 7, 8))
+    assert first == again != second
+    for row in first:
+        assert row_of(*name_of(row).split()).type == row.type
+
+
+def test_problems_of_a_file_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "problems.txt"
+    file.write_text("# one\ne4m3+ 64x128x256 tma:64x64x128:1:8@16  # two\n")
+    words = ["cost_sweep.py", "--file", str(file), "--sets", "narrow", "--random", "1"]
+    monkeypatch.setattr("sys.argv", [*words, "--best", "2", "--others", "1"])
+    sweep = cost_sweep.problems(cost_sweep.parse_options())
+    assert name_of(sweep[0][0]) == "e4m3+ 64x128x256"
+    assert sweep[0][1][-1] == "tma:64x64x128:1:8/1x1@16" and len(sweep[0][1]) == 2
+    assert len(sweep) > 20 and all(len(configs) == 3 for _, configs in sweep[1:])
+
+
+def test_the_configurations_of_open_problems_fit() -> None:
+    listed = read_problems(Path(cost_sweep.__file__).parent / "cost_candidates.txt")
+    assert len(listed) >= 4
+    for row, configs in listed:
+        for config in configs:
+            gemm.check(problem_of(row), gemm.parse(config), DEFAULT_DEVICE)
+            assert gemm.parse(config).resident_clusters(DEFAULT_DEVICE)
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    log, us = io.StringIO(), {"a": 4.0, "b": 2.0, "c": "ConfigError: no"}
+    assert cost_sweep.report(SMALL, us, 3.0, log) == (0.75, 1.5)
+    assert "ConfigError" in capsys.readouterr().out
+    path = tmp_path / "log"
+    path.write_text(log.getvalue() + json.dumps({"row": "x", "kernels": ["y"]}) + "\n")
+    assert list(cost_sweep.read_log(path)) == [("bf16 256x768x3072", 3.0, {"a": 4.0, "b": 2.0})]
 
 
 def test_a_kernel_is_compiled_once() -> None:
