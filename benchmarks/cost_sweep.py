@@ -33,7 +33,7 @@ from typing import Any, TextIO
 from compare.precompile import compile_row
 from compare.rows import Row
 from compare.stats import Sampling, geomean
-from compare.sweep import candidates
+from compare.sweep import Numbers, candidates
 from compare.sweep_problems import SETS, name_of, read_problems
 from compare.worker import CallFailure, Worker
 from gemm import close_if_broken
@@ -75,18 +75,19 @@ def problems(options: argparse.Namespace) -> Sweep:
     some of each.
     """
     listed = read_problems(options.file) if options.file else []
+    first = Numbers(options.listed_best, 0)
     sweep = [
-        (row, list(dict.fromkeys([*map(str, candidates(row, options.listed_best, 0)), *more])))
+        (row, list(dict.fromkeys([*map(str, candidates(row, first)), *more])))
         for row, more in listed
     ]
     rows = [row for name in options.sets for row in SETS[name](options.seed, options.random)]
     random.Random(0).shuffle(rows)
-    found, numbers = {name_of(row) for row, _ in listed}, (options.best, options.others)
+    numbers = Numbers(options.best, options.others, options.rivals, options.extras)
+    found = {name_of(row) for row, _ in listed}
     for row in rows:
         if name_of(row) not in found:
             found.add(name_of(row))
-            configs = candidates(row, *numbers, options.rivals)
-            sweep.append((row, list(map(str, configs))))
+            sweep.append((row, list(map(str, candidates(row, numbers)))))
     return sweep
 
 
@@ -178,6 +179,7 @@ def parse_options() -> argparse.Namespace:
     add("--best", type=int, default=12, help="candidates of the heuristic (default: 12)")
     add("--others", type=int, default=16, help="candidates of other structures (default: 16)")
     add("--rivals", type=int, default=0, help="of the other coefficients (default: 0)")
+    add("--extras", type=int, default=0, help="of tiles of 192 and 256 rows (default: 0)")
     add("--listed-best", type=int, default=1, metavar="N",
         help="candidates of the heuristic for problems of the file (default: 1)")  # fmt: skip
     add("--seconds", type=float, default=1e9, help="time limit (default: none)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,18 @@ from tilewright.gemm.tma import tma_checks
 from tilewright.gemm.tma.cost.coefficients import OTHERS, PRODUCTS, Coefficients, coefficients
 from tilewright.gemm.tma.cost.tma_cost import estimates, tile_costs
 from tilewright.gemm.tma.partial_tma_config import PartialTmaConfig
+from tilewright.gemm.tma.tma_columns import TmaColumns
 from tilewright.gemm.tma.tma_config import TmaConfig, relayout_problem
+from tilewright.gemm.tma.tma_geometry import SWIZZLE_BYTES
 from tilewright.target import DEFAULT_DEVICE, DeviceSpec
 
 from .rows import Row
 
 # Every tile of the search space in these clusters too, whatever the schedule grid would select.
 CLUSTERS = ("", "/2x1", "/1x2", "/2x2", "/4x1", "/1x4")
+# Tiles that the search space does not have: warpgroups and tile N, by tile M.
+LEAST = 128  # of M and N
+EXTRA_TILES = {192: (3, (128, 144, 160, 176, 192)), 256: (2, (96, 144, 160, 176, 192))}
 
 
 def problem_of(row: Row) -> gemm.Problem:
@@ -30,26 +35,41 @@ def problem_of(row: Row) -> gemm.Problem:
     )  # fmt: skip
 
 
-def candidates(
-    row: Row, best: int, others: int, rivals: int = 0, device: DeviceSpec = DEFAULT_DEVICE
-) -> list[TmaConfig]:
-    """The ``best`` candidates of the heuristic; ``rivals`` that the coefficients of other problems
-    rank best; then the best of each of ``others`` structures: its rows and warpgroups, k-tile,
-    cluster, and kind of split.
+class Numbers(NamedTuple):
+    """Of candidates: the heuristic's best; what the coefficients of other problems rank best; the
+    best of other structures (rows, warpgroups, k-tile, cluster, kind of split); the best of the
+    first extra tiles.
     """
+
+    best: int
+    others: int
+    rivals: int = 0
+    extras: int = 0
+
+
+def candidates(row: Row, numbers: Numbers, device: DeviceSpec = DEFAULT_DEVICE) -> list[TmaConfig]:
+    """Candidates for a row, the heuristic's choice first."""
     problem = problem_of(row)
-    found = [x for _, x in gemm.ranked(problem, device)[:best] if isinstance(x, TmaConfig)]
     own = coefficients(problem)
-    configs, columns = _in_any_cluster(problem, device)
-    rival = OTHERS if own is PRODUCTS else PRODUCTS
-    for config in _ranked(problem, configs, columns, rival, device)[: rivals and len(configs)]:
-        if len(found) < best + rivals and config not in found:
-            found.append(config)
+    found = [x for _, x in gemm.ranked(problem, device)[: numbers.best] if isinstance(x, TmaConfig)]
+    columns = _columns(problem, [f"tma{cluster}" for cluster in CLUSTERS], device)
+    rivals = _ranked(problem, columns, OTHERS if own is PRODUCTS else PRODUCTS, device)
+    found += [config for config in rivals if config not in found][: numbers.rivals]
     structures: dict[Any, TmaConfig] = {}
-    for config in _ranked(problem, configs, columns, own, device):
+    for config in _ranked(problem, columns, own, device):
         if config not in found:
             structures.setdefault(_structure(config), config)
-    return found + list(structures.values())[:others]
+    found += list(structures.values())[: numbers.others]
+    for bm in list(EXTRA_TILES)[: numbers.extras if min(row.m, row.n) > LEAST else 0]:
+        found += _ranked(problem, _columns(problem, _extra(problem, bm), device), own, device)[:1]
+    return found
+
+
+def _extra(problem: gemm.Problem, bm: int) -> list[str]:
+    """The extra tiles with so many rows, swapped or not."""
+    consumers, widths = EXTRA_TILES[bm]
+    bk = 8 * SWIZZLE_BYTES // problem.input.bits
+    return [f"tma:{bm}x{bn}x{bk}:{consumers}{swap}" for bn in widths for swap in ("", "~")]
 
 
 def _structure(config: TmaConfig) -> Any:
@@ -58,24 +78,23 @@ def _structure(config: TmaConfig) -> Any:
     return bm, bk, config.consumers, config.pingpong, config.cluster, kind
 
 
-def _in_any_cluster(problem: gemm.Problem, device: DeviceSpec) -> tuple[list[TmaConfig], Any]:
-    """The configurations of the search space in each cluster, and their columns."""
+def _columns(problem: gemm.Problem, texts: list[str], device: DeviceSpec) -> TmaColumns:
+    """The configurations that agree with one of the texts, each once."""
     found: dict[TmaConfig, None] = {}
-    for cluster in CLUSTERS:
-        partial = PartialTmaConfig.parse(f"tma{cluster}")
+    for text in texts:
+        partial = PartialTmaConfig.parse(text)
         assert partial is not None
         columns = partial.candidates(problem, device)
         fitting = np.flatnonzero(tma_checks.fits(relayout_problem(problem), columns, device))
         columns = columns.take(fitting)
         found |= dict.fromkeys(columns.config(i) for i in range(len(columns)))
-    return list(found), type(columns).of(list(found))
+    return TmaColumns.of(list(found))
 
 
 def _ranked(
-    problem: gemm.Problem, configs: list[TmaConfig], columns: Any, c: Coefficients,
-    device: DeviceSpec,
-) -> list[TmaConfig]:  # fmt: skip
+    problem: gemm.Problem, columns: TmaColumns, c: Coefficients, device: DeviceSpec
+) -> list[TmaConfig]:
     """The configurations by the estimates of these coefficients."""
     costs = tile_costs(relayout_problem(problem), columns, device, c)
     order = estimates(problem, columns, costs, device).argsort(kind="stable")
-    return [configs[i] for i in order.tolist()]
+    return [columns.config(i) for i in order.tolist()]

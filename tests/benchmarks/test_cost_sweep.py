@@ -9,7 +9,7 @@ from pathlib import Path
 import cost_sweep
 import pytest
 from compare.rows import Row, random_shapes
-from compare.sweep import candidates, problem_of
+from compare.sweep import Numbers, candidates, problem_of
 from compare.sweep_problems import SETS, general, is_held_out, name_of, read_problems, row_of
 from cost_sweep import distinct_kernels
 
@@ -20,7 +20,7 @@ SMALL = Row("layers", 256, 768, 3072)
 
 
 def test_the_heuristics_best_come_first_then_other_structures_that_fit() -> None:
-    problem, found = problem_of(SMALL), candidates(SMALL, 5, 12)
+    problem, found = problem_of(SMALL), candidates(SMALL, Numbers(5, 12))
     best = [config for _, config in gemm.ranked(problem, DEFAULT_DEVICE)[:5]]
     assert found[:5] == best
     assert len(found) == len(set(found)) == 17
@@ -33,9 +33,15 @@ def test_the_heuristics_best_come_first_then_other_structures_that_fit() -> None
 
 def test_rivals_are_ranked_by_other_coefficients() -> None:
     row = row_of("e4m3+", "4096x2112x7168")
-    found, plain = candidates(row, 4, 3, 3), candidates(row, 4, 3)
+    found, plain = candidates(row, Numbers(4, 3, 3)), candidates(row, Numbers(4, 3))
     assert found[:4] == plain[:4] and found[4:7] != plain[4:7]
     assert len(found) == len(set(found)) == 10
+
+
+def test_extra_tiles_are_those_of_no_search_space() -> None:
+    found = candidates(row_of("e4m3+", "4096x2112x7168"), Numbers(2, 0, 0, 2))
+    assert [config.tile[0] for config in found[2:]] == [192, 256]
+    assert found[2].consumers == 3 and found[3].tile[1] != 128
 
 
 def test_problems_are_others_for_each_seed() -> None:
