@@ -10,10 +10,10 @@
 Of each problem the heuristic's best candidates and the best of other structures (clusters, k-tiles,
 rows of a tile, schedules, split-K) are timed with torch, by interleaved replays of CUDA graphs on
 a busy GPU, while other processes compile the kernels of the next ones. Problems of a file come
-first, with the configurations that it lists and --best of the heuristic. A line of the log is an
-object: ``row``, ``torch`` microseconds, ``us`` by configuration (or why it has none, a wrong result
-among the reasons). The table has torch's time over that of the heuristic's choice and of the best.
-``cost_fit.py`` reads the log.
+first, with the configurations that it lists after the choice; at the end they are timed with zeros,
+too, and torch's kernels are named. A line of the log is an object: ``row``, ``torch`` microseconds,
+``us`` by configuration (or why it has none, a wrong result among the reasons). The table has
+torch's time over that of the heuristic's choice and of the best. ``cost_fit.py`` reads the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ Compiled = dict[object, Future[Any]]  # by ``kernel_key``
 def main() -> int:
     begin = time.perf_counter()
     options = parse_options()
-    options.end = begin + options.seconds
     sweep = problems(options)
     kernels = distinct_kernels(sweep)
     print(f"{len(sweep)} problems, {sum(len(c) for _, c in sweep)} times, {len(kernels)} kernels")
@@ -62,9 +61,9 @@ def main() -> int:
             for kernel, (row, config) in kernels.items()
         }
         with Worker() as worker, options.json.open("w", encoding="utf-8") as log:
-            measure(worker, sweep, compiled, log, options)
+            measure(worker, sweep, compiled, log, begin + options.seconds)
             if options.file:
-                name_peers(worker, read_problems(options.file), log)
+                explain(worker, sweep[: len(read_problems(options.file))], log)
         pool.shutdown(cancel_futures=True)
     print(f"done after {time.perf_counter() - begin:.1f} s")
     return 0
@@ -105,17 +104,15 @@ def distinct_kernels(sweep: Sweep) -> dict[object, tuple[Row, str]]:
     return found
 
 
-def measure(
-    worker: Worker, sweep: Sweep, compiled: Compiled, log: TextIO, options: argparse.Namespace
-) -> None:
+def measure(worker: Worker, sweep: Sweep, compiled: Compiled, log: TextIO, end: float) -> None:
     """Log the times of each problem when its kernels are compiled, until the time limit."""
     ratios = []
     for number, (row, configs) in enumerate(sweep):
-        if time.perf_counter() > options.end:
+        if time.perf_counter() > end:
             print(f"time for {number} of {len(sweep)} problems")
             break
         wait([compiled[kernel_key(row, config)] for config in configs])
-        arguments = row, configs, SAMPLING, options.zeros
+        arguments = row, configs, SAMPLING
         figures = worker.call("compare.sweep_times:measure", *arguments, seconds=PROBLEM_SECONDS)
         if isinstance(figures, CallFailure):
             print(row, figures, flush=True)
@@ -128,33 +125,42 @@ def measure(
 
 
 def report(
-    row: Row, us: dict[str, float | str], torch_us: float, log: TextIO
+    row: Row, us: dict[str, float | str], torch_us: float, log: TextIO, kind: str = "us"
 ) -> tuple[float, float]:
     """Print and log a problem; torch's time over that of the choice (listed first) and of the best,
     each 1 where there is none.
     """
     rounded = {c: round(t, 3) if isinstance(t, float) else t for c, t in us.items()}
-    record = {"row": name_of(row), "torch": round(torch_us, 3), "us": rounded}
-    print(json.dumps(record, separators=(",", ":")), file=log, flush=True)
+    write(log, {"row": name_of(row), "torch": round(torch_us, 3), kind: rounded})
     times = {config: t for config, t in us.items() if isinstance(t, float)}
     first, best = next(iter(us)), min(times, key=times.__getitem__, default="")
     ratios = torch_us / times.get(first, torch_us), torch_us / times.get(best, torch_us)
     failed = [f"{config}: {t}" for config, t in us.items() if isinstance(t, str)]
     print(
-        f"{name_of(row):28} torch {torch_us:8.2f} µs   {first:32} {ratios[0]:.3f}   "
+        f"{name_of(row):28} torch {torch_us:8.2f} {kind:5}   {first:32} {ratios[0]:.3f}   "
         f"{best:32} {ratios[1]:.3f}", *failed, sep="\n    ", flush=True,
     )  # fmt: skip
     return ratios
 
 
-def name_peers(worker: Worker, listed: Sweep, log: TextIO) -> None:
-    """Print and log the names of torch's kernels for the problems of the file."""
+def explain(worker: Worker, listed: Sweep, log: TextIO) -> None:
+    """Print and log, for the problems of the file, the times with matrices of zeros, which power
+    does not limit, and the names of torch's kernels.
+    """
+    for row, configs in listed:
+        arguments = row, configs, SAMPLING, True
+        found = worker.call("compare.sweep_times:measure", *arguments, seconds=PROBLEM_SECONDS)
+        if not isinstance(found, CallFailure):
+            report(row, dict(zip(configs, found[1], strict=True)), found[0], log, "zeros")
     for row, _ in listed:
         names = worker.call("compare.sweep_times:peer_kernels", row, seconds=PEER_SECONDS)
         text = str(names) if isinstance(names, CallFailure) else names
         print(f"{name_of(row):28} {text}", flush=True)
-        record = {"row": name_of(row), "kernels": text}
-        print(json.dumps(record, separators=(",", ":")), file=log, flush=True)
+        write(log, {"row": name_of(row), "kernels": text})
+
+
+def write(log: TextIO, record: dict[str, Any]) -> None:
+    print(json.dumps(record, separators=(",", ":")), file=log, flush=True)
 
 
 def read_log(path: Path) -> Iterator[tuple[str, float, dict[str, float]]]:
@@ -183,7 +189,6 @@ def parse_options() -> argparse.Namespace:
     add("--listed-best", type=int, default=1, metavar="N",
         help="candidates of the heuristic for problems of the file (default: 1)")  # fmt: skip
     add("--seconds", type=float, default=1e9, help="time limit (default: none)")
-    add("--zeros", action="store_true", help="all elements are zeros, which take little power")
     add("--dry-run", action="store_true", help="print what would be measured")
     return parser.parse_args()
 
