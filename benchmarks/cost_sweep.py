@@ -1,9 +1,11 @@
-"""Measure many different candidates of many problems, to fit the cost model of kernel ``tma``.
+r"""Measure many different candidates of many problems, to fit the cost model of kernel ``tma``.
 
     python benchmarks/cost_sweep.py                        layers, random multiples of 8 and 64
     python benchmarks/cost_sweep.py --seed 8 --json FILE   other problems
     python benchmarks/cost_sweep.py --seconds 60           as many problems as fit into a minute
     python benchmarks/cost_sweep.py --sets narrow,skinny   e4m3 of few waves; few tokens
+    python benchmarks/cost_sweep.py --sets layers,multiples-of-64 --seed 0 --random 50 \
+        --best 1 --others 0                                choices for the rows of gemm.py, quickly
     python benchmarks/cost_sweep.py --file benchmarks/cost_candidates.txt --sets ""
     python benchmarks/cost_sweep.py --dry-run              what would be measured; no GPU
 
@@ -24,14 +26,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
 
 from compare.precompile import compile_row
-from compare.rows import Row
+from compare.rows import SURVEYS, Row, rows_of
 from compare.stats import Sampling, geomean
 from compare.sweep import Numbers, candidates
 from compare.sweep_problems import SETS, name_of, read_problems
@@ -79,7 +82,7 @@ def problems(options: argparse.Namespace) -> Sweep:
         (row, list(dict.fromkeys([*map(str, candidates(row, first)), *more])))
         for row, more in listed
     ]
-    rows = [row for name in options.sets for row in SETS[name](options.seed, options.random)]
+    rows = [row for name in options.sets for row in rows_of_set(name, options)]
     random.Random(0).shuffle(rows)
     numbers = Numbers(options.best, options.others, options.rivals, options.extras)
     found = {name_of(row) for row, _ in listed}
@@ -88,6 +91,13 @@ def problems(options: argparse.Namespace) -> Sweep:
             found.add(name_of(row))
             sweep.append((row, list(map(str, candidates(row, numbers)))))
     return sweep
+
+
+def rows_of_set(name: str, options: argparse.Namespace) -> Iterable[Row]:
+    """The rows of a set, or of a survey of ``gemm.py``."""
+    if name in SURVEYS:
+        return rows_of(name, options.random, options.seed)
+    return SETS[name](options.seed, options.random)
 
 
 def kernel_key(row: Row, config: str) -> object:
@@ -106,7 +116,7 @@ def distinct_kernels(sweep: Sweep) -> dict[object, tuple[Row, str]]:
 
 def measure(worker: Worker, sweep: Sweep, compiled: Compiled, log: TextIO, end: float) -> None:
     """Log the times of each problem when its kernels are compiled, until the time limit."""
-    ratios = []
+    ratios = defaultdict[str, list[tuple[float, float]]](list)
     for number, (row, configs) in enumerate(sweep):
         if time.perf_counter() > end:
             print(f"time for {number} of {len(sweep)} problems")
@@ -118,10 +128,12 @@ def measure(worker: Worker, sweep: Sweep, compiled: Compiled, log: TextIO, end: 
             print(row, figures, flush=True)
             close_if_broken(worker)
             continue
-        ratios.append(report(row, dict(zip(configs, figures[1], strict=True)), figures[0], log))
-    if ratios:
-        chosen, best = (geomean(column) for column in zip(*ratios, strict=True))
-        print(f"{len(ratios)} problems: chosen {chosen:.3f}, best {best:.3f}")
+        us = dict(zip(configs, figures[1], strict=True))
+        ratios[row.group].append(report(row, us, figures[0], log))
+    for group, pairs in ratios.items():
+        chosen, best = zip(*pairs, strict=True)
+        figures = f"{geomean(chosen):.3f}, least {min(chosen):.3f}; best {geomean(best):.3f}"
+        print(f"{group}: {len(pairs)} problems, torch / chosen {figures}, least {min(best):.3f}")
 
 
 def report(
@@ -178,7 +190,8 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--json", type=Path, default=Path("sweep.jsonl"), metavar="FILE", help="the log")
-    add("--sets", type=sets_of, default=["general"], help=f"of {', '.join(SETS)}; default: general")
+    names = ", ".join((*SETS, *SURVEYS))
+    add("--sets", type=sets_of, default=["general"], help=f"of {names}; default: general")
     add("--file", type=Path, help="problems with configurations, which come first")
     add("--seed", type=int, default=7, help="of the problems (default: 7)")
     add("--random", type=int, default=32, metavar="N", help="random problems (default: 32)")
@@ -197,8 +210,9 @@ def sets_of(text: str) -> list[str]:
     """Names of sets. Raises ArgumentTypeError for an unknown one."""
     names = [name for name in text.split(",") if name]
     for name in names:
-        if name not in SETS:
-            raise argparse.ArgumentTypeError(f"sets must be of {', '.join(SETS)}, got {name!r}")
+        if name not in SETS | SURVEYS:
+            known = ", ".join((*SETS, *SURVEYS))
+            raise argparse.ArgumentTypeError(f"sets must be of {known}, got {name!r}")
     return names
 
 

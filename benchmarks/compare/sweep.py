@@ -47,22 +47,33 @@ class Numbers(NamedTuple):
     extras: int = 0
 
 
-def candidates(row: Row, numbers: Numbers, device: DeviceSpec = DEFAULT_DEVICE) -> list[TmaConfig]:
+def candidates(
+    row: Row, numbers: Numbers, device: DeviceSpec = DEFAULT_DEVICE
+) -> list[gemm.AnyConfig]:
     """Candidates for a row, the heuristic's choice first."""
     problem = problem_of(row)
     own = coefficients(problem)
-    found = [x for _, x in gemm.ranked(problem, device)[: numbers.best] if isinstance(x, TmaConfig)]
-    columns = _columns(problem, [f"tma{cluster}" for cluster in CLUSTERS], device)
-    rivals = _ranked(problem, columns, OTHERS if own is PRODUCTS else PRODUCTS, device)
-    found += [config for config in rivals if config not in found][: numbers.rivals]
-    structures: dict[Any, TmaConfig] = {}
-    for config in _ranked(problem, columns, own, device):
-        if config not in found:
-            structures.setdefault(_structure(config), config)
-    found += list(structures.values())[: numbers.others]
+    found = [config for _, config in gemm.ranked(problem, device)[: numbers.best]]
+    if numbers.rivals or numbers.others:
+        found += _of_any_structure(problem, numbers, found, device)
     for bm in list(EXTRA_TILES)[: numbers.extras if min(row.m, row.n) > LEAST else 0]:
         found += _ranked(problem, _columns(problem, _extra(problem, bm), device), own, device)[:1]
     return found
+
+
+def _of_any_structure(
+    problem: gemm.Problem, numbers: Numbers, best: list[gemm.AnyConfig], device: DeviceSpec
+) -> list[gemm.AnyConfig]:
+    """The rivals, and the best of other structures than theirs."""
+    own = coefficients(problem)
+    columns = _columns(problem, [f"tma{cluster}" for cluster in CLUSTERS], device)
+    rivals = _ranked(problem, columns, OTHERS if own is PRODUCTS else PRODUCTS, device)
+    found = [config for config in rivals if config not in best][: numbers.rivals]
+    structures: dict[Any, gemm.AnyConfig] = {}
+    for config in _ranked(problem, columns, own, device):
+        if config not in best + found:
+            structures.setdefault(_structure(config), config)
+    return found + list(structures.values())[: numbers.others]
 
 
 def _extra(problem: gemm.Problem, bm: int) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cost_sweep
 import pytest
-from compare.rows import Row, random_shapes
+from compare.rows import Row, random_shapes, rows_of
 from compare.sweep import Numbers, candidates, problem_of
 from compare.sweep_problems import SETS, general, is_held_out, name_of, read_problems, row_of
 from cost_sweep import distinct_kernels
@@ -70,6 +70,16 @@ def test_problems_of_a_file_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert name_of(sweep[0][0]) == "e4m3+ 64x128x256"
     assert sweep[0][1][-1] == "tma:64x64x128:1:8/1x1@16" and len(sweep[0][1]) == 2
     assert len(sweep) > 20 and all(len(configs) == 3 for _, configs in sweep[1:])
+
+
+def test_surveys_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--sets", "layers,multiples-of-64", "--seed", "0", "--random", "50", "--best", "1"]
+    monkeypatch.setattr("sys.argv", ["cost_sweep.py", *words, "--others", "0"])
+    sweep = cost_sweep.problems(cost_sweep.parse_options())
+    rows = rows_of("layers") + rows_of("multiples-of-64")
+    assert {name_of(row) for row, _ in sweep} == set(map(name_of, rows))
+    for row, configs in sweep[::20]:
+        assert configs == [str(gemm.choose(problem_of(row), DEFAULT_DEVICE))]
 
 
 def test_the_configurations_of_open_problems_fit() -> None:
