@@ -14,6 +14,8 @@ import jax.numpy as jnp  # noqa: E402
 import tilewright  # noqa: E402
 import tilewright.jax  # noqa: E402
 from tilewright.errors import DtypeError, EpilogueError, ProblemError  # noqa: E402
+from tilewright.jax import custom_calls  # noqa: E402
+from tilewright.run.arrays.dlpack import compact_strides  # noqa: E402
 
 pytestmark = pytest.mark.vm
 
@@ -124,6 +126,19 @@ def test_batches_of_operands_of_different_ranks(batched: tuple[int | None, int |
             for f in (matmul, jnp.matmul)
         )
         agree(ours(x, y), theirs(x, y))
+
+
+def test_calls_take_the_arrays_that_xla_has_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU's memory here: the views, and what counts as an array of a call."""
+
+    def device_buffer(buffer: Any, _: Any) -> Any:
+        return custom_calls.DeviceBuffer(buffer, 0, buffer.shape, compact_strides(buffer.shape))
+
+    monkeypatch.setattr(custom_calls, "_device_of", lambda _: "cpu")
+    monkeypatch.setattr(custom_calls, "_array", device_buffer)
+    test_layers("gelu")
+    test_a_gated_layer_in_bf16()
+    test_batches((True, True))
 
 
 def test_types() -> None:

@@ -71,8 +71,12 @@ class DeviceBuffer:
         """The memory of the view."""
         size = max(1, dtypes.dtype(self._buffer.dtype).bits // 8)
         address = self._buffer.address + self._offset * size
-        device = f"cuda:{cuda.ordinal_of(self._buffer.address)}" if prod(self.shape) else "cuda:0"
+        device = _device_of(self._buffer.address) if prod(self.shape) else "cuda:0"
         return ArrayView(address, self.shape, self.strides, self._buffer.dtype, device, False, self)
+
+
+def _device_of(address: int) -> str:
+    return f"cuda:{cuda.ordinal_of(address)}"
 
 
 def _no_result(array: Any, shape: Shape, dtype: str) -> Any:

@@ -39,8 +39,10 @@ def register(owns: Callable[[type], bool], kind: ArrayKind) -> None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value has one of the array protocols."""
-    return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+    """Whether a value has one of the array protocols, or a registered kind."""
+    if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
+        return True
+    return any(owns(type(value)) for owns, _ in _REGISTERED)
 
 
 def kind_of(array: Any) -> ArrayKind:
