@@ -13,6 +13,9 @@ import tilewright
 from tilewright.errors import DtypeError, EpilogueError, ProblemError
 
 torch = pytest.importorskip("torch")
+
+from tilewright.torch import activation_gradients, registration  # noqa: E402
+
 pytestmark = [pytest.mark.vm, pytest.mark.filterwarnings("ignore")]  # torch's own deprecations
 F = torch.nn.functional
 VM = {"device": "vm"}
@@ -57,6 +60,17 @@ def test_opcheck(name: str) -> None:
     assert set(torch.library.opcheck(operator, arrays, options | VM).values()) == {"SUCCESS"}
 
 
+CHECKED_ELSEWHERE = {
+    "grouped_matmul", "moe", "moe_saved",  # test_grouped_operators
+    "quantize", "quantize_with_scale", "scaled_linear", "fp8_linear", "packed_linear",
+    "sparse_linear",  # test_modules
+}  # fmt: skip
+
+
+def test_every_operator_has_an_opcheck() -> None:
+    assert {*operator_calls()} | CHECKED_ELSEWHERE == {*registration.FUNCTIONS}
+
+
 def test_gradcheck_of_products_in_f64() -> None:
     double = torch.float64
     a, b, c = (normal(*shape, dtype=double) for shape in ((2, 3, 4), (4, 3), (2, 3, 3)))
@@ -79,6 +93,24 @@ def test_gradcheck_of_layers_in_f64(activation: str | None) -> None:
 
     assert torch.autograd.gradcheck(layer, (x, w, bias, r))
     assert torch.autograd.gradgradcheck(layer, (x, w, bias, r))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", activation_gradients.FORMULAS)
+def test_gradcheck_of_the_gradients_of_activations_in_f64(
+    activation: str | None, gated: bool
+) -> None:
+    """``activation_backward`` in reverse and forward mode and under vmap, and once more."""
+    arrays = [normal(3, 4, dtype=torch.float64) for _ in range(3 if gated else 2)]
+
+    def gradients(*arrays: Any) -> tuple[Any, ...]:
+        options: dict[str, Any] = {"activation": activation, "bias": True}
+        found = tilewright.torch.activation_backward(*arrays, **options, **VM)
+        return tuple(x for x in found if x.numel())
+
+    every = {"check_forward_ad": True, "check_batched_grad": True}
+    assert torch.autograd.gradcheck(gradients, arrays, **every)
+    assert torch.autograd.gradgradcheck(gradients, arrays)
 
 
 # --- layers ---------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def _dsilu(dy: Tensor, x: Tensor, s: Tensor) -> Tensor:
 _F, _aten = torch.nn.functional, torch.ops.aten
 Formula = Callable[[Tensor], Tensor]
 FORMULAS: dict[str | None, tuple[Formula, Callable[[Tensor, Tensor], Tensor]]] = {
-    None: (lambda x: x, lambda dy, x: dy),
+    None: (lambda x: x, lambda dy, x: dy.clone()),  # an operator's result is no argument
     "relu": (_F.relu, lambda dy, x: _aten.threshold_backward(dy, x, 0)),
     "relu6": (_F.relu6, lambda dy, x: _aten.hardtanh_backward(dy, x, 0, 6)),
     "leaky_relu": (_F.leaky_relu, lambda dy, x: _aten.leaky_relu_backward(dy, x, 0.01, False)),
