@@ -73,6 +73,32 @@ def test_tangents(name: str) -> None:
     torch.testing.assert_close(last, expected, **tolerance)
 
 
+def test_a_tangent_has_the_type_of_its_result() -> None:
+    """Not that of a bias, a residual or C, so that the next layer takes it."""
+    x, w, bias, residual = (random(*s, dtype=t) for s, t in zip(
+        (X, W, BIAS, (M, N)), (BF16, BF16, F32, F32), strict=True
+    ))  # fmt: skip
+
+    def two(x: Any, bias: Any, residual: Any) -> Any:
+        y = tilewright.linear(x, w, bias, activation="gelu", residual=residual, **VM)
+        return tilewright.linear(y, w, **VM)
+
+    def torchs(x: Any, bias: Any, residual: Any) -> Any:
+        wide = w.float()
+        return F.linear(F.gelu(F.linear(x.float(), wide, bias)) + residual, wide)
+
+    given = x, bias, residual
+    found, want = (torch.func.jvp(f, given, given)[1] for f in (two, torchs))
+    assert found.dtype is BF16
+    torch.testing.assert_close(found.float(), want, rtol=5e-2, atol=0.3)
+    packed = tilewright.quantize_weight(random(N, K), "s4", group=16)
+    for layer in (
+        lambda b: tilewright.linear(x, packed, b, **VM),
+        lambda b: tilewright.linear(x, packed, b, activation="relu", **VM),
+    ):
+        assert torch.func.jvp(layer, (bias,), (bias,))[1].dtype is BF16
+
+
 def test_hessians() -> None:
     x, w, bias = random(2, 16), random(16, 16), random(16)
     found, want = (

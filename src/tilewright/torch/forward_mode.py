@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .activation_gradients import FORMULAS
@@ -22,11 +23,12 @@ def product_tangent(ctx: Any, da: Any, db: Any, dc: Any = None, *_: Any) -> Tens
     a, b, *_c = ctx.saved_tensors
     options = {**ctx.given, "beta": 0.0}
     scaled = None if dc is None else dc * ctx.given["beta"]
-    return _sum(
+    total = _sum(
         None if da is None else call("matmul", da, b, None, **options),
         None if db is None else call("matmul", a, db, None, **options),
         scaled,
     )
+    return None if total is None else total.to(_result_type(ctx))
 
 
 def groups_tangent(ctx: Any, da: Any, db: Any, dsizes: Any = None, *_: Any) -> Tensor | None:
@@ -48,8 +50,7 @@ def saved_layer_tangent(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
     torch takes None for the tangent of one result alone.
     """
     x, w, *_, gate, _ = _padded(ctx.saved_tensors, 5)
-    dtype = result_type(x.dtype, ctx.given["out_dtype"])
-    zeros = x.new_zeros((*x.shape[:-1], w.shape[0]), dtype=dtype)
+    zeros = x.new_zeros((*x.shape[:-1], w.shape[0]), dtype=_result_type(ctx))
     none = zeros if gate is not None else zeros.new_zeros(0)
     absent = zeros, zeros, none
     found = _layer_tangents(ctx, *tangents)
@@ -69,7 +70,9 @@ def _layer_tangents(ctx: Any, *tangents: Any) -> tuple[Tensor | None, ...]:
         p = call("linear", x, w, bias, None, None, **plain)
         g = None if gate is None else call("linear", x, gate, None, None, None, **plain)
         dy = _activated(activation, p, g, dp, dg)
-    return _sum(dy, dresidual), dp, dg
+    dtype = _result_type(ctx)  # a bias or a residual may have another
+    found = _sum(dy, dresidual), dp, dg
+    return tuple(None if t is None else t.to(dtype) for t in found)
 
 
 def _affine(
@@ -113,11 +116,17 @@ def weights_tangent(name: str) -> Tangent:
         if dbias is not None:
             shape = *x.shape[:-1], weights[0].shape[0]
             dp = dbias.expand(shape) if dp is None else dp + dbias
+        dp = None if dp is None else dp.to(_result_type(ctx))
         if activation is None or dp is None:
             return dp
         return _activated(activation, call(name, x, *weights, bias, **plain), None, dp, None)
 
     return tangent
+
+
+def _result_type(ctx: Any) -> torch.dtype:
+    """The type of the operator's result, which its tangent has, too."""
+    return result_type(ctx.saved_tensors[0].dtype, ctx.given["out_dtype"])
 
 
 def _sum(*terms: Any) -> Tensor | None:
