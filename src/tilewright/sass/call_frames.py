@@ -36,8 +36,10 @@ class _Frame:
 
     def at(self, offset: int) -> int:
         """The new offset of an old one, both relative to the start."""
-        moved = self.motion.address(self.start + offset)
-        return moved - self.motion.address(self.start)
+        moved = self.motion.address(self.start + offset) - self.motion.address(self.start)
+        if moved < 0:
+            raise CubinError(f"a call frame's code must keep its order, got {moved} bytes")
+        return moved
 
 
 def move_frame_section(data: bytes, lookup: FrameLookup) -> bytes:

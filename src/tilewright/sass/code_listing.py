@@ -93,9 +93,13 @@ def disassemble(table: EncodingTable, code: bytes) -> str:
 
 
 def _target_of(instruction: SassInstruction) -> int | None:
+    """The instruction that a branch goes to; none for ``RET.REL R2 0x0`` and ``CALL.REL R2 0x0``,
+    whose 0 is the function's start, to which the register's value is added.
+    """
     if instruction.text is None or instruction.target is None:
         return None
-    return int(instruction.text.operands[instruction.target].numbers[-1])
+    operand = instruction.text.operands[instruction.target]
+    return None if operand.kind in ("R# #", "UR# #") else int(operand.numbers[-1])
 
 
 def _line(instruction: SassInstruction, labels: dict[int, str], digits: int) -> str:

@@ -58,8 +58,10 @@ class CodeMotion:
 
     def address(self, offset: int) -> int:
         """The new offset of a code address: of the first kept instruction from there on, else the
-        end of the code.
+        end of the code. The start of the code stays: what is inserted there comes first.
         """
+        if not offset:
+            return 0
         at = bisect_left(self._starts, offset)
         if offset > self.old_size:
             raise CubinError(f"a code address must be at most {self.old_size:#x}, got {offset:#x}")

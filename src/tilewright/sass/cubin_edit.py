@@ -209,11 +209,33 @@ class _Mover:
 
     def _move_jump_tables(self) -> None:
         """The tables of BRX in ``.nv.constant2``: each is the run of its branch's targets."""
+        known = bytearray(self.constants)
         for attribute in self.cubin.attributes(self.name):
             if attribute.code == BRANCH_TARGETS:
                 for branch, _, targets in branch_targets(attribute):
                     if targets and self._reads_table(branch):
-                        self._move_table(branch, targets)
+                        at, end = self._move_table(branch, targets)
+                        known[at:end] = bytes(end - at)
+        self._move_function_table(bytes(known))
+
+    def _move_function_table(self, constants: bytes) -> None:
+        """The table that CALL.REL reads for pointers and virtual functions: 1, then the address of
+        each function.
+        """
+        functions = [s for s in self.symbols if s.section == self.index and s.value]
+        moves = {s.value: self.motion.address(s.value) for s in functions}
+        words = struct.unpack_from(f"<{len(constants) // 8}Q", constants)
+        if all(moves.get(word, word) == word for word in words):
+            return
+        index = self.cubin.index(f".nv.constant2.{self.name}")
+        if index is None or len(constants) % 8 or not all(word in moves for word in words[1:]):
+            raise CubinError(
+                f"constant 2 of {self.name} must be a table of functions, of which one moves, got "
+                "other words too",
+                hint="keep each instruction at its offset",
+            )
+        moved = struct.pack(f"<{len(words)}Q", words[0], *(moves[word] for word in words[1:]))
+        self.cubin = self.cubin.with_data(index, moved)
 
     def _reads_table(self, branch: int) -> bool:
         size = self.cubin.instruction_size
@@ -225,7 +247,8 @@ class _Mover:
             return low & 0xFFF in _BRANCH_TABLE_OPCODES
         return low >> 48 & 0xFFF0 in _MAXWELL_TABLE_OPCODES
 
-    def _move_table(self, branch: int, targets: tuple[int, ...]) -> None:
+    def _move_table(self, branch: int, targets: tuple[int, ...]) -> tuple[int, int]:
+        """Rewrite a table; returns where it begins and ends in constant 2."""
         index = self.cubin.index(f".nv.constant2.{self.name}")
         old = struct.pack(f"<{len(targets)}I", *targets)
         at = self.constants.find(old)
@@ -238,3 +261,4 @@ class _Mover:
         new = [self.motion.address(t) for t in targets]
         data[at : at + len(old)] = struct.pack(f"<{len(new)}I", *new)
         self.cubin = self.cubin.with_data(index, bytes(data))
+        return at, at + len(old)

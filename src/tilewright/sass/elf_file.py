@@ -1,8 +1,8 @@
 """An ELF64 file as a value: sections, segments, and the bytes between them.
 
 ``ElfFile.parse`` keeps every byte, so ``build`` returns the same file where nothing is edited. A
-section that grows or shrinks moves everything after it by a multiple of the largest alignment;
-section headers, program headers and the file header follow.
+section that grows or shrinks moves what follows as far as each section's own alignment asks for,
+so that code stays without holes; section headers, program headers and the file header follow.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _LARGEST_ALIGNMENT = 1 << 16
+_HEADER_ALIGNMENT = 8  # of the tables of section and program headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class ElfFile:
     def build(self) -> bytes:
         """The file's bytes: the parsed bytes if no section was edited."""
         pieces = self._pieces()
-        moves = _Moves(pieces, self._alignment())
+        moves = _Moves(pieces, self._alignments())
         sections = b"".join(_pack_section(s, moves.start(s.offset)) for s in self.sections)
         segments = b"".join(_pack_segment(s, moves) for s in self.segments)
         out = bytearray(moves.end(max((p.offset + p.extent for p in pieces), default=0)))
@@ -137,8 +138,13 @@ class ElfFile:
     def _tables(self) -> int:
         return int(self.header[6])
 
-    def _alignment(self) -> int:
-        return max([1, *(s.alignment for s in self.sections)])
+    def _alignments(self) -> dict[int, int]:
+        """The alignment of each header, table and section, by its file offset."""
+        found = {0: 1, self._tables: _HEADER_ALIGNMENT, self._programs: _HEADER_ALIGNMENT}
+        for section in self.sections:
+            if section.extent:
+                found[section.offset] = max(1, section.alignment, found.get(section.offset, 1))
+        return found
 
     def _pieces(self) -> list[_Piece]:
         """All runs of bytes in file order. Raises CubinError where two overlap."""
@@ -160,24 +166,33 @@ class ElfFile:
 
 
 class _Moves:
-    """Where an offset of the parsed file lies in the new one."""
+    """Where an offset of the parsed file lies in the new one. ``alignments`` are of what begins at
+    an offset, padding not included: it moves by a multiple of its alignment, by 0 where nothing
+    grew before it.
+    """
 
-    def __init__(self, pieces: list[_Piece], alignment: int) -> None:
-        self._moves: list[tuple[int, int]] = []  # (old end of a piece, bytes that follow move by)
-        total = 0
+    def __init__(self, pieces: list[_Piece], alignments: dict[int, int]) -> None:
+        self._starts: dict[int, int] = {}  # a piece's offset: how far it moves
+        self._ends: list[tuple[int, int]] = [(0, 0)]  # a piece's end: how far that moves
+        by = slack = 0
         for piece in pieces:
-            growth = len(piece.data) - piece.extent
-            if growth:
-                total += -(-growth // alignment) * alignment
-                self._moves.append((piece.offset + piece.extent, total))
+            if piece.offset not in alignments and not any(piece.data):
+                slack += piece.extent  # padding that what moves may take
+                continue
+            alignment = alignments.get(piece.offset, 1)
+            by = -(-max(by - slack, min(by, 0)) // alignment) * alignment
+            self._starts.setdefault(piece.offset, by)
+            by += len(piece.data) - piece.extent
+            self._ends.append((piece.offset + piece.extent, by))
+            slack = 0
 
     def start(self, offset: int) -> int:
         """The new offset of what began at ``offset``."""
-        return offset + next((by for end, by in reversed(self._moves) if end <= offset), 0)
+        return offset + self._starts[offset] if offset in self._starts else self.end(offset)
 
     def end(self, offset: int) -> int:
         """The new offset of what ended at ``offset``."""
-        return self.start(offset)
+        return offset + next(by for end, by in reversed(self._ends) if end <= offset)
 
 
 def _header(data: bytes) -> tuple[int, ...]:
@@ -238,7 +253,7 @@ def _pack_section(s: ElfSection, offset: int) -> bytes:
 
 def _pack_segment(s: ElfSegment, moves: _Moves) -> bytes:
     start, end = moves.start(s.offset), moves.end(s.offset + s.file_size)
-    size = end - start
+    size = end - start if s.file_size else 0
     memory = s.memory_size + size - s.file_size
     where = start, s.address, s.physical_address
     return _packed(_SEGMENT, s.type, s.flags, *where, size, memory, s.alignment)

@@ -1,21 +1,29 @@
 """``insert_text``: the listing of ``tilewright sass disassemble``, edited, back into its cubin.
 
-A function begins with ``# name:``. Code of another length moves what follows: symbols, attributes
-and relocations of the cubin are kept right as for any edit (``with_code``).
+A function begins with ``# name:``. Instructions that move take along what refers to them: symbols,
+attributes and relocations of the cubin (``with_code``), and the return addresses of subroutines.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ...errors import CubinError
 from ..code_listing import assemble, decode_code
 from ..code_motion import CodeMotion
 from ..cubin_edit import with_code
-from ..cubin_file import CubinFile
-from ..encoding_table import encoding_table
+from ..cubin_file import TEXT, CubinFile
+from ..encoding import VOLTA
+from ..encoding_table import EncodingTable, encoding_table
 from ..machine.register_effects import registers_needed
+from ..sass_instruction import control_mask, decode_instruction, encode_instruction
+from ..sass_text import SassOperand, SassText
+from .edited_code import Decoded, motion_between
 
+_PADDING = "--:-:-:Y:0 NOP"
+_MOVES = ("MOV", "IMAD.U32")  # with an immediate, ptxas uses both
 _HEADING = re.compile(r"^# ([^\s:]+): sm_\d+, .*$", re.MULTILINE)
 
 
@@ -42,11 +50,61 @@ def insert_text(cubin: CubinFile, text: str, file: str = "<sass>") -> CubinFile:
 
 def _replaced(cubin: CubinFile, name: str, text: str, file: str) -> CubinFile:
     table = encoding_table(cubin.sm)
+    before = cubin.code(name)
     code = assemble(table, text, file)
-    decoded = decode_code(table, code)
-    old = len(cubin.code(name))
-    same = {at: at for at, _ in decoded} if len(code) == old else {0: 0}
-    exits = [at for at, x in decoded if x.text is not None and x.text.opcode == "EXIT"]
-    edited = with_code(cubin, name, code, CodeMotion(same, old, len(code)), exits)
-    needed = registers_needed(cubin.sm, [x.text for _, x in decoded if x.text is not None])
+    if len(code) != len(before):
+        code = padded(table, code, cubin.section(TEXT + name).alignment)
+    old, new = decode_code(table, before), decode_code(table, code)
+    motion = motion_between(old, new, (len(before), len(code)))
+    if table.coding is VOLTA and not motion.is_identity:
+        code = with_return_addresses(table, code, old, motion)
+    exits = [at for at, x in new if x.text is not None and x.text.opcode == "EXIT"]
+    edited = with_code(cubin, name, code, motion, exits)
+    needed = registers_needed(cubin.sm, [x.text for _, x in new if x.text is not None])
     return edited.with_registers(name, needed) if needed > cubin.registers(name) else edited
+
+
+def padded(table: EncodingTable, code: bytes, alignment: int) -> bytes:
+    """Code with NOPs up to a multiple of the alignment, as ptxas pads a function."""
+    size = table.coding.width // 8
+    missing = -len(code) % max(1, alignment) // size
+    if table.coding is not VOLTA:
+        missing = missing * 3 // 4  # one word of four holds control codes
+    return code + assemble(table, f"{_PADDING}\n" * missing)
+
+
+def with_return_addresses(
+    table: EncodingTable, code: bytes, old: Sequence[Decoded], motion: CodeMotion
+) -> bytes:
+    """The code in which subroutines return to where the instruction after their call went. A
+    return address is an immediate, ``MOV R2, 0xa0`` in the block that ends in CALL.REL; one that
+    was edited is kept.
+    """
+    out = bytearray(code)
+    for number, (call, instruction) in enumerate(old):
+        text, back = instruction.text, call + 16
+        if text is None or not text.opcode.startswith("CALL.REL"):
+            continue
+        found = _return_address(old[:number], back)
+        place = None if found is None else motion.instruction(found[0])
+        if found is None or place is None:
+            continue
+        word = int.from_bytes(code[place : place + 16], "little")
+        now = decode_instruction(table, word, control_mask(word >> 105), place + 16)
+        if now.text == found[1] and now.control is not None:
+            last = replace(found[1].operands[-1], numbers=(motion.address(back),))
+            moved = replace(found[1], operands=(*found[1].operands[:-1], last))
+            encoded = encode_instruction(table, moved, now.control, place + 16)
+            out[place : place + 16] = encoded.raw.to_bytes(16, "little")
+    return bytes(out)
+
+
+def _return_address(before: Sequence[Decoded], back: int) -> tuple[int, SassText] | None:
+    """The instruction before a call that loads ``back``: (offset, text)."""
+    for at, instruction in reversed(before):
+        text = instruction.text
+        if text is None or instruction.target is not None:
+            return None
+        if text.opcode in _MOVES and text.operands[-1] == SassOperand("#", (back,)):
+            return at, text
+    return None
