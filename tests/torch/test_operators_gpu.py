@@ -145,3 +145,22 @@ def test_rows_that_do_not_exist_are_not_read_where_a_gradient_is_recorded() -> N
         if 0 <= row < 8:
             ones[row] += w[i // 4].detach().double().sum(1)
     assert error(x.grad, ones) < 0.01 and torch.isfinite(w.grad).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_gradients_through_an_epilogue_function(dtype: str) -> None:
+    """Repeated, so that the fast paths of both epilogues are taken."""
+    type_ = getattr(torch, dtype)
+    a, b, bias, scale = (
+        normal(*s, dtype=type_) for s in ((2, 64, 256), (256, 512), (512,), (2, 64, 1))
+    )
+    wide = [t.detach().double().requires_grad_() for t in (a, b, bias, scale)]
+    want = F.softplus(wide[0] @ wide[1] + wide[2]) * wide[3]
+    exact = want, *torch.autograd.grad(want, wide, torch.ones_like(want))
+    for _ in range(3):
+        y = tilewright.matmul(
+            a, b, bias=bias, scale=scale,
+            epilogue=lambda acc, bias, scale: tilewright.softplus(acc + bias) * scale,
+        )  # fmt: skip
+        got = y, *torch.autograd.grad(y, [a, b, bias, scale], torch.ones_like(y))
+        assert all(error(*pair) < 0.02 for pair in zip(got, exact, strict=True))

@@ -22,7 +22,8 @@ from ..run.call.matmul import matmul
 from .registration import autograd_function, call, define
 from .vmap_rules import vmap_activation
 
-_LEAST_K = 16  # of a product whose elements do not matter; rows of A are aligned to 16 bytes
+LEAST_K = 16
+"""K of a product whose elements do not matter; rows of A are aligned to 16 bytes."""
 _Derivative = Callable[[Any, Any], Any]
 
 
@@ -123,7 +124,7 @@ def epilogue_alone(epilogue: Any, like: Tensor, device: str | None, **operands: 
     type of ``like``: a kernel for elementwise functions and reductions.
     """
     rows, columns = like.shape
-    a, b = like.new_empty((rows, _LEAST_K)), like.new_empty((_LEAST_K, columns))
+    a, b = like.new_empty((rows, LEAST_K)), like.new_empty((LEAST_K, columns))
     return matmul(a, b, epilogue=epilogue, device=device, **operands)
 
 

@@ -17,13 +17,17 @@ from ..quantization import Packed
 from ..run.call import linear as layer
 from ..run.call import matmul as product
 from ..run.call.alpha_beta import ALPHA, BETA
+from ..run.call.request import MatmulOptions
 from ..sparsity import Sparse24
-from .call_options import NO_GRADIENT, RECORDED, check_out, operator_options
+from . import recorded_epilogue
+from .call_options import RECORDED, check_out, operator_options
 from .grouped_calls import grouped_matmul as grouped_matmul
 from .grouped_calls import moe as moe
 from .quantized_operators import packed_arrays
 from .recorded_layer import RecordedCall, recorded_call
 from .registration import call
+
+_DEFAULTS = MatmulOptions()._asdict()
 
 
 def matmul(
@@ -39,19 +43,19 @@ def matmul(
 ) -> Any:
     """``tilewright.matmul`` through ``torch.ops.tilewright.matmul``.
 
-    Raises ProblemError for ``out``, EpilogueError for an epilogue, ProblemError for α and β that
-    are tensors.
+    Raises ProblemError for ``out``, and for α and β that are tensors without an epilogue.
     """
     names = "out_dtype", "precision", "fast_accum", "device", "config", "static"
     if torch.compiler.is_compiling() and (epilogue is not None or out is not None):
         factors = {"c": c, "alpha": alpha, "beta": beta}
         return _untraced_matmul(a, b, out=out, epilogue=epilogue, **factors, **options)
     own = {name: options.pop(name) for name in names if name in options}
-    if epilogue is not None or options:
-        raise EpilogueError(
-            f"epilogue must be None where {RECORDED}",
-            hint=f"tilewright.linear has activations and their gradients; {NO_GRADIENT}",
-        )
+    if epilogue is not None:
+        factors = {"c": (c, None), "alpha": (alpha, ALPHA), "beta": (beta, BETA)}
+        operands = options | {n: x for n, (x, default) in factors.items() if x is not default}
+        return recorded_epilogue.matmul(a, b, epilogue, operands, out, {**_DEFAULTS, **own})
+    if options:
+        raise TypeError(f"matmul() got unexpected arguments {', '.join(options)}")
     check_out(out)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         scaled = None if (alpha, beta) == (ALPHA, BETA) else (alpha, beta)
@@ -83,7 +87,7 @@ def linear(
 ) -> Any:
     """``tilewright.linear`` through ``torch.ops.tilewright.linear``.
 
-    Raises ProblemError for ``out``, EpilogueError for an activation that is a function.
+    Raises ProblemError for ``out``, EpilogueError for an unknown activation.
     """
     by_name = activation is None or isinstance(activation, str)
     if torch.compiler.is_compiling() and not (by_name and out is None):
@@ -93,13 +97,14 @@ def linear(
     if not isinstance(w, torch.Tensor):
         _check_absent("packed and sparse weights", gate=gate, residual=residual, save=save or None)
         return _with_weights(x, w, bias, {"activation": activation, **options})
+    arrays = x, w, bias, gate, residual
+    if callable(activation):
+        return recorded_epilogue.layer(*arrays, activation, save, {**_DEFAULTS, **options})
     if activation is not None and activation not in layer.ACTIVATIONS:
         allowed = ", ".join(layer.ACTIVATIONS)
         raise EpilogueError(
-            f"activation must be one of {allowed} where {RECORDED}, got {activation!r:.60}",
-            hint=NO_GRADIENT,
+            f"activation must be a function or one of {allowed}, got {activation!r:.60}"
         )
-    arrays = x, w, bias, gate, residual
     own = {"activation": activation} | operator_options(**options)
     fused = activation is not None or gate is not None
     if save:

@@ -20,12 +20,13 @@ from ..run.call import matmul as product
 from .activation_gradients import activation_backward
 from .registration import wanted
 
-_DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SHARED = ("precision", "device")  # options of the forward product that its gradients have, too
 
 
-def _check_type(name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in _DIFFERENTIABLE:
+def check_type(name: str, tensor: Tensor) -> None:
+    """Raise DtypeError for a tensor whose gradient is no product of its type."""
+    if tensor.dtype not in DIFFERENTIABLE:
         raise DtypeError(
             f"{name} must be f16, bf16, f32 or f64 where a gradient is recorded, got "
             f"{tensor.dtype}",
@@ -44,8 +45,8 @@ def _product(a: Tensor, b: Tensor, options: Mapping[str, Any], **more: Any) -> T
 def save_product(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     """Save what the gradients of ``matmul`` need."""
     a, b, c = inputs
-    _check_type("a", a)
-    _check_type("b", b)
+    check_type("a", a)
+    check_type("b", b)
     ctx.save_for_backward(a, b)
     ctx.options = keyword_only_inputs
     ctx.c_type = None if c is None else c.dtype
@@ -62,9 +63,9 @@ def product_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
     right = b[:, None] if b.ndim == 1 else b
     da = db = None
     if wants_a:
-        da = _sum_to(_product(dd, right.mT, options, **scale), left.shape).reshape(a.shape)
+        da = sum_to(_product(dd, right.mT, options, **scale), left.shape).reshape(a.shape)
     if wants_b:
-        db = _sum_to(_product(left.mT, dd, options, **scale), right.shape).reshape(b.shape)
+        db = sum_to(_product(left.mT, dd, options, **scale), right.shape).reshape(b.shape)
     return da, db, dc
 
 
@@ -74,7 +75,7 @@ def _with_vectors(dd: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return dd[..., None, :] if a.ndim == 1 else dd
 
 
-def _sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
+def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     """The sum over the batch dimensions along which an operand of this shape was broadcast."""
     return gradient if gradient.shape == shape else gradient.sum_to_size(shape)
 
@@ -100,8 +101,8 @@ def save_layer(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> 
     gate value) need.
     """
     x, w, bias, gate, residual = inputs
-    _check_type("x", x)
-    _check_type("w", w)
+    check_type("x", x)
+    check_type("w", w)
     values: tuple[Tensor | None, ...] = (None, None)
     needs_values = keyword_only_inputs["activation"] is not None or gate is not None
     if needs_values and isinstance(output, tuple):

@@ -39,12 +39,18 @@ def element_values(
             values.append(indices[node.attributes[0]])
         else:
             values.append(_emit(k, node, [values[i] for i in node.args], graph))
-    return [values[o.node] for o in graph.outputs]
+    return [_register(k, values[o.node], graph.nodes[o.node].type) for o in graph.outputs]
+
+
+def _register(k: Builder, value: Value, type_: str) -> Value:
+    """A value in a register, also a constant's."""
+    return value if hasattr(value, "dtype") or type_ == "pred" else k.const(type_, value)
 
 
 def _emit(k: Builder, node: Node, operands: list[Value], graph: EpilogueGraph) -> Value:
     if node.op == ROUND:
-        return widened(k, rounded(k, operands[0], node.attributes[0]), node.attributes[0])
+        value = _register(k, operands[0], graph.nodes[node.args[0]].type)
+        return widened(k, rounded(k, value, node.attributes[0]), node.attributes[0])
     row = OPERATIONS[node.op]
     type_ = graph.nodes[node.args[-1]].type
     if node.op == "select":

@@ -8,7 +8,7 @@ Equal nodes are one node. A graph is hashable, and its ``repr`` identifies a ker
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -168,11 +168,23 @@ def constant_value(node: Node) -> float | int:
     return value
 
 
+class FunctionCall(NamedTuple):
+    """A function of ``functions`` that made a value: its name and arguments, traced values among
+    them.
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+
+
 class GraphBuilder:
-    """Collects nodes while an epilogue function is traced."""
+    """Collects nodes while an epilogue function is traced. ``calls``: for a value that a function
+    returned, the outermost such call, whose derivative is better known than that of its nodes.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.calls: dict[int, FunctionCall] = {}
         self._index: dict[Node, int] = {}
 
     def add(

@@ -73,9 +73,12 @@ def matmul_with_epilogue(arguments: Sequence[Any], options: tuple[Any, ...], fun
         result = fast_call(*arguments)
         if result is not None:
             return result
-    arrays = *arguments[:-1], *arguments[-1].values()
+    *_, c, out, alpha, beta, operands = arguments
+    matrices = (a, *b) if isinstance(b, tuple | list) else (a, b)
+    arrays = *matrices, c, out, alpha, beta, *operands.values()
     if function is not None and (own := array_view.operators(arrays)):
-        return own.matmul(a, b, epilogue=function)
+        named = {"c": c, "alpha": alpha, "beta": beta, **MatmulOptions(*options)._asdict()}
+        return own.matmul(a, b, out=out, epilogue=function, **named, **operands)
     call, repeat = slow_epilogue_call(arguments, MatmulOptions(*options), function)
     known = key is not None and key[0] is not None and key[0] == epilogue_key(function)
     if known and repeat is not None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ....dtypes import from_numpy
 from ....errors import EpilogueError
-from ..graph import LOAD, ROUND, EpilogueOutput, GraphBuilder
+from ..graph import LOAD, ROUND, EpilogueOutput, FunctionCall, GraphBuilder
 from ..reference import compute_type, evaluate
 from ..traced_reduction import TracedReduction
 from ..tracing import TracedValue, apply, convert
@@ -49,9 +49,16 @@ def static(*names: str) -> Callable[[Callable[P, Any]], Callable[P, Any]]:
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> Any:
-            if any(isinstance(x, TracedValue) for x in (*args, *options.values())):
-                return function(*args, **options)
-            return _evaluated(function, signature.bind(*args, **options).arguments, values)
+            traced = [x for x in (*args, *options.values()) if isinstance(x, TracedValue)]
+            if not traced:
+                return _evaluated(function, signature.bind(*args, **options).arguments, values)
+            made = function(*args, **options)
+            if isinstance(made, TracedValue) and all(x.index != made.index for x in traced):
+                bound = signature.bind(*args, **options)
+                bound.apply_defaults()
+                called = FunctionCall(function.__name__, bound.arguments)
+                made.builder.calls[made.index] = called
+            return made
 
         return call
 

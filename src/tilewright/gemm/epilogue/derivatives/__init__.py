@@ -1,0 +1,1 @@
+"""Reverse-mode derivatives of epilogue functions, themselves functions for epilogues."""
