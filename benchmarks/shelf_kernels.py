@@ -7,7 +7,9 @@ A line has median times of CUDA-graph replays, interleaved, of four calls that r
 pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
 largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
-(a reduction reads x only).
+(a reduction reads x only). ``--rings``: also kernels with a ring of rows in shared memory
+(``kernels/row_ring.py``), by threads of a CTA; and with rows in registers (0), which may be what is
+shipped.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import torch
 import torch.nn.functional as F
 
 from tilewright import kernels
+from tilewright.kernels import row_ring
 
+RINGS = 0, 256, 512  # threads of a CTA
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
@@ -91,6 +95,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="KERNEL")
     parser.add_argument("--shape", default="8192x8192")
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rings", action="store_true")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     rows, columns = map(int, options.shape.split("x"))
@@ -100,17 +105,15 @@ def main() -> None:
     for name, contender in contenders(rows, columns, dtype).items():
         if not options.names or name in options.names:
             print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
+            if options.rings and name in ("softmax", "rms_norm", "layer_norm"):
+                print(ring_line(name, contender, rows, columns, dtype), flush=True)
 
 
 def line(
     name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype, compiled: bool
 ) -> str:
     """A line of the table."""
-    pairs = [
-        (torch.randn(rows, columns, device="cuda", dtype=dtype) * 2,
-         torch.empty(rows, columns, device="cuda", dtype=dtype))
-        for _ in range(CALLS)
-    ]  # fmt: skip
+    pairs = array_pairs(rows, columns, dtype)
     x, y = pairs[0]
     error = largest_error(contender, x, y)
     calls: dict[str, Call] = {
@@ -129,6 +132,46 @@ def line(
         f"{name:<12}{figures}{compiled_us:9.2f}    {gbs:7.0f}{times['copy'] / ours:10.3f}"
         f"{compiled_us / ours:13.3f}  {error:.1e}"
     )
+
+
+def ring_line(name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype) -> str:
+    """Times beside a copy's, and errors, of the kernel with rings."""
+    pairs = array_pairs(rows, columns, dtype)
+    errors, calls = {}, {"copy": lambda x, y: y.copy_(x)}
+    for threads in RINGS:
+        calls[f"ring {threads}"] = with_threads(name, threads, contender.ours)
+        ringed = Contender(calls[f"ring {threads}"], contender.torchs)
+        errors[f"ring {threads}"] = largest_error(ringed, *pairs[0])
+    times = medians(calls, pairs)
+    copy = times.pop("copy")
+    shown = (f"{n} {t:.2f} ({copy / t:.3f}, {errors[n]:.0e})" for n, t in times.items())
+    return f"  copy {copy:.2f}; " + "; ".join(shown)
+
+
+def with_threads(name: str, threads: int, call: Call) -> Call:
+    """A call with a ring, or without one for 0 threads."""
+
+    def ringed(x: torch.Tensor, y: torch.Tensor) -> None:
+        before = dict(row_ring.THREADS)
+        row_ring.THREADS.pop(name, None)
+        if threads:
+            row_ring.THREADS[name] = threads
+        call(x, y)
+        row_ring.THREADS.clear()
+        row_ring.THREADS.update(before)
+
+    return ringed
+
+
+def array_pairs(
+    rows: int, columns: int, dtype: torch.dtype
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Arrays x, y for the calls of a graph."""
+    return [
+        (torch.randn(rows, columns, device="cuda", dtype=dtype) * 2,
+         torch.empty(rows, columns, device="cuda", dtype=dtype))
+        for _ in range(CALLS)
+    ]  # fmt: skip
 
 
 def largest_error(contender: Contender, x: torch.Tensor, y: torch.Tensor) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -12,8 +14,9 @@ import pytest
 
 from error_messages import raises_message
 from rows import every_row
-from tilewright import kernels
+from tilewright import kernels, target
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
+from tilewright.kernels import row_call, row_ring
 
 pytestmark = pytest.mark.vm
 
@@ -23,6 +26,7 @@ SHAPES = [
     ((3, 2, 100), np.float32), ((5, 77), np.float16), ((2, 1), BF16), ((3, 8192), BF16),
     ((2, 65536), np.float32),
 ]  # fmt: skip
+NAMES = "softmax", "rms_norm", "layer_norm"
 UNITS = {"float32": 4e-6, "float16": 2e-3, "bfloat16": 1.6e-2}  # errors, relative to the row's max
 
 
@@ -57,6 +61,27 @@ def test_rows_of_all_lengths_and_types(shape: tuple[int, ...], type_: Any) -> No
     agree(kernels.softmax(x), softmax(wide), type_)
     agree(kernels.rms_norm(x, weight), rms_norm(wide) * w, type_)
     agree(kernels.layer_norm(x, weight, bias), layer_norm(wide) * w + b, type_)
+
+
+@every_row("threads", [64, 512])
+@every_row(("columns", "type_"), [(1000, np.float32), (2048, BF16), (4104, np.float16)])
+def test_rows_in_a_ring(columns: int, type_: Any, threads: int) -> None:
+    """More rows than the ring has, an uneven number for each CTA; x is another row's neighbour."""
+    x, weight = random((23, columns), type_), random((columns,), type_, 1)
+    bias = random((columns,), np.float32, 2)
+    wide, w, b = (a.astype(np.float64) for a in (x, weight, bias))
+    small = replace(target.device_spec("H200"), sms=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_ring, "_LEAST_ROWS", 1)
+        patch.setattr(row_ring, "THREADS", dict.fromkeys(NAMES, threads))
+        patch.setattr(row_call, "device_for_arrays", lambda *_: SimpleNamespace(target=small))
+        traced: list[Any] = []
+        real = row_call.traced_rows
+        patch.setattr(row_call, "traced_rows", lambda *a: traced.append(a[2]) or real(*a))
+        agree(kernels.softmax(x), softmax(wide), type_)
+        agree(kernels.rms_norm(x, weight), rms_norm(wide) * w, type_)
+        agree(kernels.layer_norm(x, weight, bias), layer_norm(wide) * w + b, type_)
+    assert all(layout.ring > 1 for layout in traced)
 
 
 @every_row(

@@ -191,7 +191,8 @@ def test_errors() -> None:
     calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         (ProblemError, "out must be None",
          lambda: tilewright.matmul(a, b, epilogue=abs_, out=torch.zeros(6, 8), **VM)),
-        (EpilogueError, "tensors of matrices", lambda: tilewright.matmul(a, b[:, 0], epilogue=abs_)),
+        (EpilogueError, "tensors of matrices",
+         lambda: tilewright.matmul(a, b[:, 0], epilogue=abs_)),
         (EpilogueError, "within torch.func", lambda: torch.func.grad(within_func)(a)),
         (DtypeError, "a must be f16, bf16, f32 or f64",
          lambda: tilewright.matmul(*bytes_, epilogue=abs_)),

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..builder import Builder, Pointer, Reg
 
 MAX_THREADS = 1024
 _ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
+_HIGH_HALF = 0xFFFF0000  # of a word; a bf16 there is its value in f32
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 
 
@@ -24,7 +25,8 @@ IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 class RowLayout:
     """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
     are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist.
+    vectors of all threads exist. ``ring``: how many rows a CTA, which then processes several, keeps
+    in shared memory (``row_ring``); 0: one that goes to registers.
     """
 
     width: int
@@ -33,6 +35,7 @@ class RowLayout:
     strided: bool = False
     resident: bool = True
     full: bool = False
+    ring: int = 0
 
     @property
     def rows(self) -> int:
@@ -67,12 +70,13 @@ def row_layout(columns: int, width: int, strided: bool = False) -> RowLayout:
 class MatrixRow:
     """One row of the matrix ``x``: ``columns`` elements that are ``stride`` apart.
 
-    ``index`` is the row's number; threads without a row have left the kernel.
+    ``index`` is the row's number; threads without a row have left the kernel. ``staged``: the row
+    in shared memory and what to call once all threads have read it.
     """
 
     def __init__(
         self, k: Builder, layout: RowLayout, rows: Reg, columns: Reg, x: Pointer, row_stride: Reg,
-        stride: Any = 1,
+        stride: Any = 1, staged: StagedRow | None = None,
     ) -> None:  # fmt: skip
         self.k, self.layout, self.columns, self.stride = k, layout, columns, stride
         self.index, self.thread = k.ctaid.x, k.thread
@@ -80,21 +84,27 @@ class MatrixRow:
             self.index = k.ctaid.x * layout.rows + k.warpid
             self.thread = k.laneid
             k.ret(self.index >= rows)
-        self._x = x + self.index.to("s64") * row_stride
+        self._staged = staged
+        if staged is not None:
+            self.index, self._x = staged.index, staged.memory
+        else:
+            self._x = x + self.index.to("s64") * row_stride
         self._functions: list[Callable[..., Any]] = []
         self._resident: list[RowVector] = []
         if layout.resident:
             self._resident = list(self._load(0))
 
-    def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
+    def map(self, function: Callable[..., Any], *vectors: Pointer | KeptVector) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
-        ``vectors``, contiguous arrays of ``columns`` elements, as f32.
+        ``vectors``, contiguous arrays of ``columns`` elements (kept ones, too), as f32.
         """
 
         def apply(vector: RowVector) -> list[Any]:
             width, exists = self.layout.width, vector.exists
             others = [
-                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
+                p.values(vector.number)
+                if isinstance(p, KeptVector)
+                else self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
                 for p in vectors
             ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
@@ -122,7 +132,10 @@ class MatrixRow:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
         if self.layout.threads == 32:
             return self.k.warp_reduce(value, op)
-        return self.k.block_reduce(value, op)
+        combined = self.k.block_reduce(value, op)
+        if self._staged is not None:  # its barrier says that all threads have read the row
+            self._staged.release()
+        return combined
 
     def store(self, y: Pointer) -> None:
         """Store the elements to this row of a contiguous matrix, converted to its type."""
@@ -151,7 +164,7 @@ class MatrixRow:
             exists = True if self.layout.full else index < self.columns
             offset = index.to("s64") * self.stride if self.layout.strided else index
             values = k.load_vector(self._x + offset, width, dtype="f32", pred=exists)
-            loaded.append(RowVector(index, exists, values))
+            loaded.append(RowVector(index, exists, values, i))
         yield from loaded
 
 
@@ -164,6 +177,41 @@ class RowVector:
     index: Reg
     exists: Reg | bool
     values: list[Any]
+    number: int  # among the thread's vectors
+
+
+class StagedRow(Protocol):
+    """A row in shared memory: its number, its first element; ``release``: let it be replaced, at
+    the first call.
+    """
+
+    index: Reg
+    memory: Pointer
+
+    def release(self) -> None: ...
+
+
+class KeptVector:
+    """A vector of a row's length in registers: words of two elements of 16 bits."""
+
+    def __init__(self, k: Builder, layout: RowLayout, columns: Reg, vector: Pointer) -> None:
+        self.k, self.dtype = k, vector.dtype.name
+        self.loaded: list[list[Reg]] = []
+        for i in range(layout.vectors):
+            index = (k.thread + i * layout.threads) * layout.width
+            exists = True if layout.full else index < columns
+            words = (vector + index).cast("u32")
+            self.loaded.append(k.load_vector(words, layout.width // 2, pred=exists))
+
+    def values(self, number: int) -> list[Any]:
+        """The elements of the thread's vector of this number, in f32."""
+        return [x for word in self.loaded[number] for x in self._pair(word)]
+
+    def _pair(self, word: Reg) -> tuple[Reg, Reg]:
+        if self.dtype == "bf16":
+            return (word << 16).view("f32"), (word & _HIGH_HALF).view("f32")
+        low, high = self.k.unpack(word, "f16")
+        return low.to("f32"), high.to("f32")
 
 
 def combine_two(k: Builder, op: str, a: Reg, b: Reg, *, into: Any = None) -> Reg:

@@ -22,7 +22,9 @@ from ..run import launch
 from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
 from ..run.arrays.memory_overlap import overlap
+from ..run.devices.array_placement import device_for_arrays
 from .matrix_row import RowLayout, row_layout
+from .row_ring import with_ring
 
 FLOATS = ("f16", "bf16", "f32")
 VECTOR = 16  # bytes
@@ -150,9 +152,11 @@ def traced_rows(
 
 def launch_rows(
     function: Callable[..., None], x: RowMatrix, arrays: dict[str, Any], numbers: dict[str, Any],
-    *, aligned: Sequence[str] = (), device: Any = None, stream: Any = None, **static: Any,
+    *, aligned: Sequence[str] = (), persistent: bool = False, device: Any = None,
+    stream: Any = None, **static: Any,
 ) -> None:  # fmt: skip
-    """Launch a kernel with a CTA (or a warp) for each row of ``x``.
+    """Launch a kernel with a CTA (or a warp) for each row of ``x``, or, if it is ``persistent``
+    (``row_ring.matrix_rows``), with as many CTAs as are resident where that is faster.
 
     Its parameters after ``ROW_PARAMS`` are ``x``, the ``arrays`` by name and the f32 ``numbers``;
     its static arguments ``layout`` and ``static``. ``aligned``: the arrays that it reads or writes
@@ -167,10 +171,15 @@ def launch_rows(
         while view.device != "cpu" and view.address % min(width * view.itemsize, VECTOR):
             width //= 2
     layout = row_layout(x.columns, width, x.stride != 1)
+    grid = -(-x.rows // layout.rows), 1, 1
+    if persistent:
+        spec = device_for_arrays(array_view.view(x.array).device, device).target
+        layout = with_ring(function.__name__.strip("_"), layout, x.rows, x.itemsize, spec)
+        if layout.ring:
+            grid = layout.min_ctas * spec.sms, 1, 1
     pointers = {"x": x.dtype} | {name: view.dtype for name, view in views.items()}
     params = {name: f"ptr {type_}" for name, type_ in pointers.items()}
     params |= dict.fromkeys(numbers, "f32")
     traced = traced_rows(function, tuple(params.items()), layout, tuple(static.items()))
     args = (*x.numbers, x.array, *arrays.values(), *numbers.values())
-    grid = -(-x.rows // layout.rows), 1, 1
     launch(traced, grid, (layout.block, 1, 1), args, device=device, stream=stream)

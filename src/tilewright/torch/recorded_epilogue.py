@@ -21,7 +21,7 @@ from ..gemm.epilogue.derivatives.epilogue_gradient import (
     GRADIENT,
     OPERAND,
     VALUE,
-    Traced,
+    TracedOutputs,
     Wanted,
     backward_epilogue,
     with_accumulators,
@@ -102,7 +102,7 @@ class _Call:
         self.accumulators = ACCUMULATORS[: 2 if pair else 1]
         self.matrices = 1 + len(self.accumulators)
         self.outputs: tuple[str, ...] = ()
-        self.traced = Traced()
+        self.traced = TracedOutputs()
 
     def check(self, tensors: Sequence[Any]) -> None:
         """Raise EpilogueError for a call that records no gradient here."""

@@ -24,7 +24,7 @@ outputs, operands; and of its outputs, which are gradients."""
 
 
 @dataclass
-class Traced:
+class TracedOutputs:
     """What is known of a function once it was traced: whether it returns a dict, whether it reads
     an element's index; the dimensions along which each output is a sum, "" for a value of each
     element, None for what has no gradient.
@@ -37,7 +37,7 @@ class Traced:
 
 def with_accumulators(
     function: Epilogue, count: int, type_: str, case: Any
-) -> tuple[Epilogue, Traced]:
+) -> tuple[Epilogue, TracedOutputs]:
     """The function with its ``count`` accumulators as further outputs, stored in a type; and what
     is known of it once this epilogue was traced. ``case``: what else the outputs depend on.
     """
@@ -45,7 +45,7 @@ def with_accumulators(
     key = None if own is None else (own, count, type_, case)
     if key in _SAVING:
         return _SAVING[key]
-    traced = Traced()
+    traced = TracedOutputs()
 
     def saving(*accumulators: TracedValue, **operands: Any) -> dict[str, Any]:
         result = function.function(*accumulators, **operands)
@@ -67,7 +67,7 @@ def with_accumulators(
     return made
 
 
-_SAVING: dict[Any, tuple[Epilogue, Traced]] = {}
+_SAVING: dict[Any, tuple[Epilogue, TracedOutputs]] = {}
 _MOST = 256
 
 
