@@ -83,6 +83,9 @@ class CudaDevice:
     def upload_in_stream(self, address: int, data: Matrix, stream: int) -> None:
         self.gpu.upload(address, data, stream, wait=False)
 
+    def set_read_only(self, address: int) -> None:
+        """Do nothing: a GPU does not check it."""
+
     def is_captured(self, stream: int) -> bool:
         return self.gpu.is_captured(stream)
 

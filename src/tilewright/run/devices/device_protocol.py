@@ -80,6 +80,11 @@ class ExecutionDevice(Protocol):
         captured graph ``data`` must live as long as the graph.
         """
 
+    def set_read_only(self, address: int) -> None:
+        """Promise that no kernel writes the allocation which has this address, so that kernels may
+        read it while prior grids run. A checked virtual machine verifies that.
+        """
+
     def is_captured(self, stream: int) -> bool:
         """Whether work on the stream becomes a part of a CUDA graph."""
 

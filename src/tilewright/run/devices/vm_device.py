@@ -124,6 +124,9 @@ class VmDevice:
     def upload_in_stream(self, address: int, data: Matrix, stream: int) -> None:
         self.upload(address, data.reshape(1, -1), data.size)
 
+    def set_read_only(self, address: int) -> None:
+        self._home.memory.protect(address)
+
     def is_captured(self, stream: int) -> bool:
         return False
 

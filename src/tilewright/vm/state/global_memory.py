@@ -90,6 +90,14 @@ class GlobalMemory:
         memory = f"the virtual machine's memory of {self.size >> 20} MiB"
         raise DeviceError(f"{memory} has no {size} contiguous free bytes")
 
+    def protect(self, address: int) -> None:
+        """Make the live allocation that has this address read-only until it is freed."""
+        with self.lock:
+            allocation = self.find(address)
+            if allocation is None or not allocation.live or address >= allocation.end:
+                raise DeviceError(f"{address:#x} is in no allocation")
+            allocation.read_only = True
+
     def free(self, address: int) -> None:
         """Free an allocation; its pages return to the operating system.
 

@@ -145,7 +145,7 @@ def test_repeated_calls_take_the_fast_path() -> None:
 def test_errors_name_the_matrix() -> None:
     a, b = [_ones(4, 64), _ones(8, 64)], [_ones(64, 16), _ones(64, 16)]
     for error, match, left, right, more in (
-        (ProblemError, "equal length, got 2 and 1", a, b[:1], {}),
+        (ProblemError, "equal length, of 1 or more matrices, got 2 and 1", a, b[:1], {}),
         (ProblemError, r"a\[1\] must have as many columns as b\[1\]", a, [b[0], _ones(32, 16)], {}),
         (ProblemError, r"b\[1\] must be a matrix", a, [b[0], _ones(1, 64, 16)], {}),
         (DtypeError, r"b\[1\] must be f16", a, [b[0], b[1].astype(np.float32)], {}),

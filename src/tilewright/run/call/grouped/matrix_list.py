@@ -87,7 +87,8 @@ def _places(like: Any, places: list[int]) -> Any:
     """The array of places where ``like`` is, kept for later calls."""
     view = array_view.view(like)
     key = view.device, type(like), tuple(places)
-    if key not in _known:
+    array = _known.get(key)
+    if array is None:
         if len(_known) >= _MAX_KNOWN:
             _known.clear()
         array, on = array_view.empty_like_kind(like, (len(places),), "s32"), device(view.device)
@@ -95,4 +96,4 @@ def _places(like: Any, places: list[int]) -> Any:
         on.upload(array_view.view(array).address, np.array([places], np.uint32), len(places))
         on.wait()
         _known[key] = array
-    return _known[key]
+    return array

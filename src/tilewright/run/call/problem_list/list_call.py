@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..operands.array_operand import ArrayOperand
 from ..request import MatmulOptions, Request, check_request, default_result, make_request
 from .list_epilogue import ListEpilogue, list_epilogue
 from .list_fast_call import ListArguments, remember
+from .list_outputs import check_outputs
 from .list_plan import ListPlan, ListSignatures
 from .problem_arrays import ProblemArrays, problem_arrays
 from .table_memory import DeviceTables, MakeTable, UploadedTable
@@ -50,6 +51,7 @@ def multiply_list(
     problems = problem_arrays(a, b, out)
     request = _request(problems[0], options)
     epilogue = list_epilogue(function, operands, problems, request, options)
+    check_outputs(problems, epilogue)
     on = device_for_arrays(request.a.device, options.device)
     plan = _plan(problems, request, epilogue, options, on)
     kind, type_ = array_view.kind_of(a[0]), epilogue.graph.d.type
@@ -204,7 +206,7 @@ class _Staging:
         that several problems share once.
         """
         view = operand.view
-        key = view.address, view.shape, view.strides, operand.varies
+        key = view.address, view.shape, view.strides, view.dtype, operand.varies
         if key not in self._operands:
             bits = array_view.bits(view)
             bits = bits[(None,) * (2 - bits.ndim)]
@@ -214,11 +216,15 @@ class _Staging:
             self.on.upload(self._operands[key], rows, rows.size)
         return self._operands[key]
 
+    def find(self, tables: Mapping[int, UploadedTable]) -> UploadedTable | None:
+        """Find nothing: tables are freed behind the call."""
+
     def upload(self, nbytes: int, made: MakeTable) -> UploadedTable:
         """Upload a table."""
         address = self.alloc(nbytes)
         data = made(address)
         self.on.upload(address, data.reshape(1, -1), nbytes)
+        self.on.set_read_only(address)
         return UploadedTable(address, None, data)
 
     def use(self, table: UploadedTable) -> None:

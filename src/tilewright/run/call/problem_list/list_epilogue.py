@@ -26,7 +26,7 @@ from ..epilogue_request import ONE, ZERO, Operands, is_scalar, named_operands, t
 from ..matrix_layout import MAX_ALIGN
 from ..operands.array_operand import ArrayOperand, array_operand
 from ..request import MatmulOptions, Request
-from .problem_arrays import ProblemArrays
+from .problem_arrays import ProblemArrays, element_view
 
 SCALAR = "f32"
 NOWHERE = (0, 0, 0)  # strides of an operand that does not vary
@@ -43,6 +43,12 @@ class ListOperand(NamedTuple):
         """The operand as the graph has it: it varies as that of any problem does."""
         varies = "".join(d for d in "mn" if any(d in x.varies for x in self.arrays))
         return self.arrays[0]._replace(varies=varies or "n")
+
+    @property
+    def key(self) -> Any:
+        """Strides, alignments, and the bits of numbers, since -0.0 equals 0.0."""
+        arrays = ((x.strides, x.view.address % MAX_ALIGN) for x in self.arrays)
+        return np.array(self.numbers).tobytes(), *arrays
 
     def strides(self, numbers: Sequence[int]) -> OperandOfProblems:
         """The strides of these problems, or their numbers."""
@@ -79,11 +85,8 @@ class ListEpilogue(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """What a plan depends on besides the graph: strides, alignments and numbers."""
-        return tuple(
-            x and (x.numbers, *((y.strides, y.view.address % MAX_ALIGN) for y in x.arrays))
-            for x in self.inputs
-        )
+        """What a plan depends on besides the graph."""
+        return tuple(x and x.key for x in self.inputs)
 
     @property
     def scales(self) -> tuple[ScaleFactor, ...]:
@@ -136,7 +139,7 @@ def _list_operand(
         )
     arrays = []
     for i, (x, problem) in enumerate(zip(value, problems, strict=True)):
-        view, (m, n, k) = array_view.view(x), problem.mnk
+        view, (m, n, k) = element_view(f"{name}[{i}]", x), problem.mnk
         own = request._replace(
             a=request.a._replace(shape=(m, k)), b=request.b._replace(shape=(k, n))
         )
@@ -150,6 +153,6 @@ def _list_operand(
 
 def _compact(operand: ArrayOperand) -> ArrayOperand:
     """An array on the CPU as it is uploaded: what it varies along, contiguous."""
-    columns = operand.view.shape[-1] if "n" in operand.varies else 1
-    rows, n = columns if "m" in operand.varies else 0, "n" in operand.varies
-    return operand._replace(strides=(rows, int(n), 0))
+    m, n, _ = operand.strides
+    columns = operand.view.shape[-1] if n else 1
+    return operand._replace(strides=(columns if m else 0, int(n != 0), 0))

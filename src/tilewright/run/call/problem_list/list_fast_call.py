@@ -38,19 +38,19 @@ class ListArguments(NamedTuple):
         arrays = [*self.a, *self.b, *(() if self.out is None else self.out)]
         for value in self.operands.values():
             if isinstance(value, tuple | list):
-                arrays += (x for x in value if hasattr(x, "shape"))
-            elif hasattr(value, "shape"):
+                arrays += (x for x in value if _is_array(x))
+            elif _is_array(value):
                 arrays.append(value)
         return arrays
 
     def values(self) -> tuple[Any, ...]:
         """What is no array; numbers and lists of them."""
         return tuple(
-            tuple(x for x in value if not hasattr(x, "shape"))
+            tuple(_distinct(x) for x in value if not _is_array(x))
             if isinstance(value, tuple | list)
-            else (type(value), value)  # True is not 1
+            else _distinct(value)
             for value in self.operands.values()
-            if not hasattr(value, "shape")
+            if not _is_array(value)
         )
 
     def key(self, function: Any, options: Any) -> Any:
@@ -69,6 +69,15 @@ class ListArguments(NamedTuple):
         except (IndexError, TypeError):
             return None
         return key
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, np.generic)
+
+
+def _distinct(value: Any) -> Any:
+    """A key that also distinguishes what is equal: True from 1, -0.0 from 0.0."""
+    return type(value), str(value) if value == 0 else value
 
 
 class ListFastCall:

@@ -51,7 +51,7 @@ class ListLaunch:
     ) -> None:  # fmt: skip
         self.numbers, self.table = np.array(numbers, np.int64), table
         self.launch, self.arguments = launch, arguments
-        self._uploaded: dict[Any, UploadedTable] = {}
+        self._uploaded: dict[Any, dict[int, UploadedTable]] = {}  # by addresses, by stream
 
     def start(
         self, matrices: Sequence[Addresses], operands: Sequence[Addresses | None],
@@ -63,7 +63,7 @@ class ListLaunch:
         own = [x[self.numbers] for x in matrices]
         of_inputs = [None if x is None else x[self.numbers] for x in operands]
         key = tuple(x.tobytes() for x in (*own, *(x for x in of_inputs if x is not None)))
-        uploaded = self._uploaded.get(key)
+        uploaded = memory.find(self._uploaded.get(key, {}))
         if uploaded is None:
             uploaded = memory.upload(
                 self.table.nbytes, lambda at: self.table.bytes(at, own, of_inputs)
@@ -71,7 +71,7 @@ class ListLaunch:
             if memory.kept:
                 if len(self._uploaded) >= MAX_TABLES:
                     self._uploaded.clear()
-                self._uploaded[key] = uploaded
+                self._uploaded.setdefault(key, {})[stream] = uploaded
         memory.use(uploaded)
         addresses = [0] * len(MATRICES)
         addresses[TABLE] = uploaded.address

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ....errors import DeviceError, DtypeError, ProblemError
 from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
-from ...arrays.memory_overlap import overlap
 
 
 class ProblemArrays(NamedTuple):
@@ -33,7 +34,8 @@ def problem_arrays(a: Sequence[Any], b: Any, out: Any) -> list[ProblemArrays]:
     """
     if not isinstance(b, tuple | list) or len(b) != len(a) or not a:
         got = len(b) if isinstance(b, tuple | list) else type(b).__name__
-        raise ProblemError(f"a and b must be two lists of equal length, got {len(a)} and {got}")
+        what = "a and b must be two lists of equal length, of 1 or more matrices"
+        raise ProblemError(f"{what}, got {len(a)} and {got}")
     if out is not None and (not isinstance(out, tuple | list) or len(out) != len(a)):
         got = len(out) if isinstance(out, tuple | list) else type(out).__name__
         raise ProblemError(f"out must be a list of {len(a)} matrices, got {got}")
@@ -47,18 +49,24 @@ def problem_arrays(a: Sequence[Any], b: Any, out: Any) -> list[ProblemArrays]:
     problems = [ProblemArrays(*views) for views in zip(*lists.values(), strict=True)]
     for i, problem in enumerate(problems):
         _check_shapes(i, problem)
-    if out is not None:
-        _check_outputs(lists)
     return problems
 
 
+def element_view(name: str, array: Any) -> ArrayView:
+    """The view of an element of a list. Raises ProblemError for what is no array."""
+    if not array_view.is_array(array) or isinstance(array, np.generic):
+        what = "sparse, scaled and packed matrices are excluded"
+        hint = what if hasattr(array, "dequantize") or hasattr(array, "decompress") else ""
+        raise ProblemError(f"{name} must be an array, got {type(array).__name__}", hint=hint)
+    view = array_view.view(array)
+    if view.sparse is not None or isinstance(view.owner, PreparedWeights):
+        raise ProblemError(f"{name} must be an array: lists exclude sparse and packed matrices")
+    return view
+
+
 def _matrices(name: str, arrays: Sequence[Any]) -> list[ArrayView]:
-    views = [array_view.view(x) for x in arrays]
+    views = [element_view(f"{name}[{i}]", x) for i, x in enumerate(arrays)]
     for i, view in enumerate(views):
-        if view.sparse is not None or isinstance(view.owner, PreparedWeights):
-            raise ProblemError(
-                f"{name}[{i}] must be an array: lists exclude sparse and packed matrices"
-            )
         if len(view.shape) != 2:
             raise ProblemError(f"{name}[{i}] must be a matrix, got shape {view.shape}")
         if view.dtype != views[0].dtype:
@@ -87,26 +95,3 @@ def _check_shapes(i: int, problem: ProblemArrays) -> None:
     contiguous = shape[1] <= 1 or out.strides[1] == 1
     if 0 not in shape and (not contiguous or (rows > 1 and pitch < shape[1])):
         raise ProblemError(f"out[{i}] must have contiguous rows, got strides {out.strides}")
-
-
-def _check_outputs(lists: dict[str, list[ArrayView]]) -> None:
-    """Raise ProblemError where an output shares memory with another matrix of the list: only those
-    that are neighbours by their spans are compared.
-    """
-    spans = [(*_span(view), name, i, view) for name, i, view in _named(lists) if view.shape]
-    spans.sort(key=lambda span: span[:2])
-    for j, (_, end, name, i, view) in enumerate(spans):
-        for low, _, other_name, other_i, other in spans[j + 1 :]:
-            if low >= end:
-                break
-            if "out" in (name, other_name) and overlap(view, other):
-                names = f"{name}[{i}]", f"{other_name}[{other_i}]"
-                one, two = names if name == "out" else names[::-1]
-                raise ProblemError(f"{one} must not share memory with {two}")
-
-
-def _span(view: ArrayView) -> tuple[int, int]:
-    """The addresses between which a matrix is."""
-    steps = [(size - 1) * x for size, x in zip(view.shape, view.strides, strict=True) if size > 0]
-    low, high = sum(x for x in steps if x < 0), sum(x for x in steps if x > 0)
-    return view.address + low * view.itemsize, view.address + (high + 1) * view.itemsize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,9 @@ _of_graphs: dict[int, UploadedTable] = {}  # a captured graph may read its table
 @dataclass
 class UploadedTable:
     """A table in device memory; ``owner`` and ``data`` keep memory alive. The upload is ordered
-    before later work on ``stream``, or if it is ``complete``, on all streams.
+    before later work on ``stream``, or if it is ``complete``, on all streams. Only launches on
+    ``stream``, and graphs, use it: an array library gives freed memory to later work on the stream
+    on which it was allocated, and does not wait for others.
     """
 
     address: int
@@ -34,6 +36,9 @@ class TableMemory(Protocol):
     @property
     def kept(self) -> bool:
         """Whether later calls may use a table."""
+
+    def find(self, tables: Mapping[int, UploadedTable]) -> UploadedTable | None:
+        """The table, of those by stream, that a launch may use."""
 
     def upload(self, nbytes: int, made: MakeTable) -> UploadedTable:
         """Upload a table to memory that is allocated here."""
@@ -52,12 +57,20 @@ class DeviceTables:
         self.captured = on.is_captured(stream)
         self.kept = not self.captured
 
+    def find(self, tables: Mapping[int, UploadedTable]) -> UploadedTable | None:
+        """That of this stream; in a graph, which keeps it, any."""
+        own = tables.get(self.stream)
+        if own is None and self.captured:
+            own = next(iter([*tables.values()]), None)
+        return own
+
     def upload(self, nbytes: int, made: MakeTable) -> UploadedTable:
         """Upload a table; the host does not wait."""
         owner = array_view.empty_like_kind(self.like, (nbytes + MAP_BYTES,), "u8")
         address = -(-array_view.view(owner).address // MAP_BYTES) * MAP_BYTES
         data = made(address)
         self.on.upload_in_stream(address, data, self.stream)
+        self.on.set_read_only(address)
         return UploadedTable(address, owner, data, self.stream, complete=False)
 
     def use(self, table: UploadedTable) -> None:
