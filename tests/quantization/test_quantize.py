@@ -15,6 +15,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
 from tilewright.number_conversion import decode, encode
 from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
+from tilewright.quantization.array_access import codes
 from tilewright.quantization.quantization_reference import saturated
 from tilewright.quantization.weight_types import weight_type
 
@@ -195,6 +196,29 @@ def test_packed_weights_by_a_kernel(
         found, expected = weights.dequantize(dest, device="vm"), weights.dequantize(dest)
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
         assert np.array_equal(found.astype(float), expected.astype(float), equal_nan=True)
+
+
+def test_a_kernel_reads_what_a_kernel_wrote() -> None:
+    rng = np.random.default_rng(0)
+    for shape, block in (
+        ((5, 128), (1, 128)), ((2, 136), (128, 128)), ((2, 3, 128), (128, 128)), ((0, 16), "row"),
+        ((5, 128), "row"),
+    ):  # fmt: skip
+        scaled = quantize(rng.standard_normal(shape).astype(np.float32), "e4m3", block, device="vm")
+        for x in (scaled, scaled.T):
+            got, expected = x.dequantize("bf16", device="vm"), x.dequantize("bf16")
+            assert got.shape == expected.shape and np.array_equal(
+                codes("d", got), codes("d", expected)
+            )
+
+
+def test_nan_is_canonical() -> None:
+    data = np.arange(256, dtype=np.uint8).reshape(2, 128)
+    scales = np.array([[-1], [np.nan]], np.float32)
+    e4m3 = data.view(ml_dtypes.float8_e4m3fn)
+    for matrix in (Scaled(e4m3, scales), Packed(data, scales, "e4m3")):
+        found = [matrix.dequantize(device=device) for device in (None, "vm")]
+        assert np.isnan(found[0]).any() and np.array_equal(*(codes("d", x) for x in found))
 
 
 def test_packed_weights_that_no_kernel_reads() -> None:

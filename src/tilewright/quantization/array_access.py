@@ -17,6 +17,7 @@ from ..lazy_imports import provided
 from ..number_conversion import decode, encode
 
 Array = npt.NDArray[Any]
+F32_NAN = np.uint32(dtype("f32").nan).view(np.float32)
 FLOAT_TYPES = ("f32", "f16", "bf16")  # to which matrices are dequantized
 
 
@@ -111,15 +112,16 @@ def new_array(like: Any, bits: Array, dtype: str) -> Any:
 
 
 def rounded_array(like: Any, values: Array, type_: str) -> Any:
-    """float32 numbers, rounded to f32, f16 or bf16, as an array of the library of ``like``; f32 of
-    NumPy is returned as it is. Raises DtypeError for other types.
+    """float32 numbers, rounded to f32, f16 or bf16, as an array of the library of ``like``; NaN is
+    the canonical one, as on a GPU. Raises DtypeError for other types.
     """
     if type_ not in FLOAT_TYPES:
         raise DtypeError(f"dtype must be one of {', '.join(FLOAT_TYPES)}, got {type_!r:.60}")
-    if type_ == "f32" and isinstance(like, np.ndarray):
+    if type_ != "f32":
+        with np.errstate(all="ignore"):
+            return new_array(like, encode(type_, np.ascontiguousarray(values)), type_)
+    if (nan := np.isnan(values)).any():
+        values = np.where(nan, F32_NAN, values)
+    if isinstance(like, np.ndarray):
         return values
-    values = np.ascontiguousarray(values)
-    with np.errstate(all="ignore"):
-        return new_array(
-            like, values.view("u4") if type_ == "f32" else encode(type_, values), type_
-        )
+    return new_array(like, np.ascontiguousarray(values).view("u4"), type_)

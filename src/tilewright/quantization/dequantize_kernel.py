@@ -92,7 +92,7 @@ def _launch(
     data, kind = arrays.view(matrix.data), arrays.kind_of(like)
     *lead, rows, columns = shape
     align = _align(form.data)
-    if columns % VECTOR or data.address % align or not is_contiguous(data):
+    if prod(shape) and (columns % VECTOR or data.address % align or not is_contiguous(data)):
         raise ProblemError(
             f"data must be contiguous, aligned to {align} bytes, with rows of a multiple of "
             f"{VECTOR} elements, to be dequantized by a kernel, got {form.data} {shape}"

@@ -96,9 +96,10 @@ def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> st
         name = "group"
     rows, columns = given.shape[-2:]
     square = min(rows or GROUP, GROUP), min(columns or GROUP, GROUP)
-    if name not in ("tensor", "row") and block == square:
+    stack = len(given.shape) == 3  # each matrix has its own scale
+    if block == square and (name not in ("tensor", "row") or (name == "tensor" and stack)):
         name = "block"
-    if len(given.shape) == 3 and name == "tensor":  # each matrix of a stack has its own scale
+    if name == "tensor" and stack:
         name = "tensor of a stack"
     if scale is not None or name not in ("tensor", "row", "group", "block"):
         what = "a given scale" if scale is not None else f"blocks per {name}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
-from ..lazy_imports import deferred
+from ..lazy_imports import deferred, provided
 from . import scale_blocks
 from .array_access import Array, ArrayInfo, codes, info, new_array, numbers, rounded_array, sizes
 from .matrix_operators import MatrixOperators
@@ -181,8 +181,16 @@ class Scaled(MatrixOperators):
         if device is not None or given.device != "cpu":
             if self.is_sparse:
                 raise ProblemError("data must be dense to be dequantized by a kernel, got sparse")
+            if self._is_column_major:
+                return self.T.dequantize(dtype, device=device).swapaxes(-1, -2)
             return dequantize_kernel.launch_scaled(self, given, dtype, device)
         return rounded_array(self.data, self._products(), dtype)
+
+    @property
+    def _is_column_major(self) -> bool:
+        """Whether the columns of ``data`` are contiguous, and the rows are not."""
+        row, column = provided("arrays").view(self.data).strides[-2:]
+        return bool(row == 1 < column)
 
     def _products(self) -> Array:
         """The elements in f32. Raises DeviceError for arrays on a GPU."""

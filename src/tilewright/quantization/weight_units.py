@@ -24,7 +24,7 @@ from ..errors import DtypeError, ProblemError
 from ..mma.metadata_blocks import BLOCK_WORDS, FILLER, block_k
 from ..number_conversion import decode, encode
 from .array_access import Array, codes, info, numbers
-from .conversions import fastest
+from .conversions import CONVERSIONS, fastest
 from .packed import Packed
 from .sparse_packed import METADATA_FORMAT, SparsePacked
 from .weight_format import UNIT_K, UNIT_ROWS, PreparedWeights, WeightFormat, units_along
@@ -59,9 +59,17 @@ def weight_format(packed: Packed, operand: str) -> WeightFormat:
     elif zeros == "float":
         zeros = info("zeros", packed.zeros).dtype
     type_ = STORED_TYPES.get(packed.type, packed.type)
-    fastest(type_, operand, zero)  # raises DtypeError where no recipe converts these elements
+    _check_conversion(packed, type_, operand)
     made = WeightFormat(type_, operand, UNIT_K, scale, zeros, zero)
     return replace(made, group=_unit_group(packed, made.step))
+
+
+def _check_conversion(packed: Packed, stored: str, operand: str) -> None:
+    """Raise DtypeError where no recipe converts elements, ``stored`` so, to A's type."""
+    types = dict.fromkeys(row.source for row in CONVERSIONS if row.dest == operand)
+    if stored not in types:
+        what = f"weights must be {', '.join(types)} for an a of {operand}, got {packed.type}"
+        raise DtypeError(what, hint="packed.dequantize() is the matrix in f32")
 
 
 def _for_operand(packed: Packed, operand: str) -> Packed:

@@ -122,7 +122,8 @@ class Dispatch:
         if groups is None or groups.expected_rows is None:
             return problem
         each = groups.number if problem.has_row_groups else 1
-        return problem.with_sizes(groups.expected_rows * each, problem.n, problem.k)
+        rows = min(groups.expected_rows * each, SIZE_LIMIT - 1)
+        return problem.with_sizes(rows, problem.n, problem.k)
 
     def _d_layout(self) -> MatrixLayout:
         """D's layout: row-major where the kernel writes other results with rows and columns, too,

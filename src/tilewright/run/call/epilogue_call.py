@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import gemm
 from ...errors import DeviceError, EpilogueError
-from ...gemm.epilogue.graph import EpilogueOutput
+from ...gemm.epilogue.graph import EpilogueGraph, EpilogueOutput
 from ...gemm.epilogue.tracing import epilogue_key
 from ..arrays import array_view
 from ..arrays.array_kind import Shape
@@ -191,6 +191,7 @@ def _launch_parts(
     shape, outs = unfolded.folding.shape.result, arrays.outs
     if "out" in outs and not isinstance(out, Mapping):
         outs = {graph.d.name: out}
+    _check_names(graph, outs)
     results = {
         o.name: outs[o.name] if o.name in outs else kind.empty(a, shape, o.type)
         for o in graph.tensors
@@ -223,15 +224,21 @@ def _check_outs(views: OperandViews, requested: RequestedEpilogue) -> None:
     overlap the inputs; D may overlap an operand element by element.
     """
     graph, outs = requested.graph, requested.outs
-    if unknown := [name for name in outs if name not in {o.name for o in graph.outputs}]:
-        known = ", ".join(o.name for o in graph.outputs)
-        raise EpilogueError(f"out has {unknown[0]!r:.40}, which is no output of {known}")
+    _check_names(graph, outs)
     if graph.d.name in outs:
         _check_out(views, requested)
     written = {name: array_view.view(x) for name, x in outs.items() if x is not None}
     for output in graph.outputs:
         if output.name in written and output is not graph.d:
             _check_more(output, written, views, requested)
+
+
+def _check_names(graph: EpilogueGraph, outs: Mapping[str, Any]) -> None:
+    """Raise EpilogueError for an array for what is no output."""
+    names = [o.name for o in graph.outputs]
+    if unknown := [name for name in outs if name not in names]:
+        what = f"out has {unknown[0]!r:.40}, which is no output of {', '.join(names)}"
+        raise EpilogueError(what)
 
 
 def _check_more(

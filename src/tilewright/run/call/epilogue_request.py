@@ -309,7 +309,7 @@ def traced_graph(
     scalar = "f64" if accumulator == "f64" else "f32"
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
     inputs += [EpilogueInput(n, x.type, x.varies) for n, x in operands.arrays.items()]
-    default = default_result(a)
+    default = default_result(a, accumulator == "f32")
     default = "f32" if default == "s32" else default
     name, requested = "out_dtype", None
     if options.out_dtype is not None:

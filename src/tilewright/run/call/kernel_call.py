@@ -8,7 +8,6 @@ pointer and in a tensor map, is uploaded once.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ...builder import Param, Traced
@@ -19,7 +18,6 @@ from ...mma.tensor_maps.tensor_map import BYTES
 from ...ptx import parameter_block
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from ..arrays.dlpack import compact_strides
 from ..arrays.memory_overlap import overlap
 from ..devices.array_placement import (
     device_for_arrays,
@@ -201,9 +199,10 @@ def _launch_staged(
 def _flat(param: Param, view: ArrayView) -> Any:
     """The memory of a contiguous array as a matrix of one row, in memory order."""
     bits = array_view.bits(view)
-    if prod(view.shape) and view.strides != compact_strides(view.shape):
+    if not array_view.is_contiguous(view):
         bits = bits.T
-        if view.strides[::-1] != compact_strides(view.shape[::-1]):
+        reversed_ = view._replace(shape=view.shape[::-1], strides=view.strides[::-1])
+        if not array_view.is_contiguous(reversed_):
             raise LaunchError(
                 f"{param} must be a contiguous array, got shape {view.shape} and strides "
                 f"{view.strides}",

@@ -232,3 +232,25 @@ def test_alpha_and_beta_of_each_matrix(dtype: str) -> None:
     assert none.shape == (0, a.shape[1], b.shape[2])
     with pytest.raises(ProblemError, match="c must be given"):
         tilewright.matmul(a, b, beta=other, device="vm")
+
+
+@pytest.mark.vm
+def test_outputs_of_a_loop_are_apart() -> None:
+    a, b = half(2, 1, 4, 16), half(1, 3, 16, 8)
+    repeated = np.lib.stride_tricks.as_strided(
+        np.zeros((3, 4, 8), np.float16), (2, 3, 4, 8), (0, 64, 16, 2)
+    )
+    for more in ({}, {"epilogue": lambda acc: tilewright.relu(acc)}):
+        with pytest.raises(ProblemError, match="out must have distinct elements"):
+            tilewright.matmul(a, b, out=repeated, device="vm", **more)
+
+    def both(acc: Any) -> Any:
+        return {"d": acc, "e": tilewright.relu(acc)}
+
+    whole = np.zeros((3, 3, 4, 8), np.float16)
+    for error, message, out in (
+        (ProblemError, "e must not share memory with d", {"d": whole[:2], "e": whole[1:]}),
+        (EpilogueError, "out has 'q', which is no output of d, e", {"q": whole[:2]}),
+    ):
+        with pytest.raises(error, match=message):
+            tilewright.matmul(a, b, epilogue=both, out=out, device="vm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright
@@ -36,6 +37,11 @@ def test_the_configuration_is_that_of_the_expected_rows(capacity: int) -> None:
     rows = 4 if capacity else 16
     assert chosen[None] == gemm.choose(problem, DEFAULT_DEVICE) != chosen[4]
     assert chosen[4] == gemm.choose(problem.with_sizes(rows, 256, 64), DEFAULT_DEVICE)
+    for expected in (2**31 - 1, np.int64(7)):  # the product then has as many rows as there can be
+        y = tilewright.grouped_matmul(
+            a, b, **sizes, expected_rows=expected, out=out.copy(), device="vm"
+        )
+        check(case, a, b, y)
 
 
 @pytest.mark.parametrize(("expected", "along"), [(0, "m"), (2.5, "m"), (2**31, "m"), (4, "k")])

@@ -21,6 +21,7 @@ from ....quantization.weight_format import PreparedWeights
 from ...arrays.array_kind import Shape
 from ...arrays.array_view import ArrayView
 from ...arrays.dlpack import compact_strides
+from ...arrays.memory_overlap import overlaps_itself
 
 
 class ProductShape(NamedTuple):
@@ -110,6 +111,8 @@ def split_product(views: Mapping[str, ArrayView]) -> SplitProduct:
     for name in ("c", "out"):
         if name in views:
             check_result_shape(sizes, name, views[name])
+    if "out" in views:
+        check_distinct_elements("out", views["out"])
     matrices = {name: as_matrices(sizes, name, view) for name, view in views.items()}
     matrices.setdefault("out", new_result(sizes, views["a"]))
     found = folding(sizes, matrices)
@@ -121,6 +124,13 @@ def check_result_shape(sizes: ProductShape, name: str, view: ArrayView) -> None:
     if view.shape != sizes.result:
         expected, got = _shown(sizes.result), _shown(view.shape)
         raise ProblemError(f"{name} must have the product's shape {expected}, got {got}")
+
+
+def check_distinct_elements(name: str, view: ArrayView) -> None:
+    """Raise ProblemError for a D that shares memory with itself."""
+    if overlaps_itself(view):
+        what = f"{name} must have distinct elements, got overlapping strides {view.strides}"
+        raise ProblemError(what)
 
 
 def as_matrices(shape: ProductShape, name: str, view: ArrayView) -> ArrayView:

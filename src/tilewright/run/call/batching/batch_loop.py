@@ -16,7 +16,7 @@ from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
 from .array_part import ArrayPart
-from .batch_dimensions import BatchFolding, as_matrices, check_result_shape
+from .batch_dimensions import BatchFolding, as_matrices, check_distinct_elements, check_result_shape
 
 
 class UnfoldedBatch(ProblemError):
@@ -66,6 +66,7 @@ def batch_parts(arrays: BatchArrays, unfolded: UnfoldedBatch) -> Iterator[BatchA
     outs = {name: array_view.view(x) for name, x in arrays.outs.items()}
     for name, view in outs.items():
         check_result_shape(shape, name, view)
+        check_distinct_elements(name, view)
     for index in product(*map(range, shape.batch[:loops])):
         a, *b = (_part(view, index) for view in whole.values())
         yield BatchArrays(
@@ -86,11 +87,12 @@ def _part(x: Any, index: Sequence[int]) -> Any:
 
 
 def check_outputs_apart(arrays: BatchArrays) -> None:
-    """Raise ProblemError where an output shares memory with an input: a launch would read what
-    another one wrote.
+    """Raise ProblemError where an output shares memory with an input or another output: a launch
+    would read, or write, what another one wrote.
     """
-    for name, x in arrays.outs.items():
-        for other, y in (*arrays.matrices.items(), *arrays.operands.items()):
+    outs = [*arrays.outs.items()]
+    for i, (name, x) in enumerate(outs):
+        for other, y in (*arrays.matrices.items(), *arrays.operands.items(), *outs[:i]):
             if array_view.is_array(y) and overlap(array_view.view(x), array_view.view(y)):
                 what = f"{name} must not share memory with {other} where a batch does not fold"
                 raise ProblemError(what, hint="out= another array")

@@ -209,6 +209,7 @@ def row_groups(a: Any, b: Any, arguments: GroupArguments, out: Any = None) -> Ro
     types = {key: "" if x is None else x.dtype for key, x in found.items()}
     listed = b if isinstance(b, MatrixList) else None
     grouping = Grouping(view.dtype, form, along, listed=listed is not None, **types)
+    expected = None if expected is None else int(expected)
     request = GroupRequest(grouping, groups, gathered and product_rows, d_rows, expected)
     capacity = va.shape[-1] if along == "k" else product_rows
     unit = BLOCK if along == "k" and va.itemsize == 1 else 1
@@ -219,7 +220,8 @@ def _check_expected_rows(expected: Any, along: str) -> None:
     """Raise ProblemError unless there is no expected number, or one of rows that may be."""
     if expected is None:
         return
-    if along != "m" or type(expected) is not int or not 1 <= expected < SIZE_LIMIT:
+    number = isinstance(expected, int | np.integer) and not isinstance(expected, bool)
+    if along != "m" or not number or not 1 <= expected < SIZE_LIMIT:
         what = f"expected_rows must be from 1 to 2^31 - 1, of groups of rows, got {expected!r:.60}"
         raise ProblemError(f"{what}, {along=}")
 
