@@ -139,6 +139,9 @@ lazy_imports.provide(
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 lazy_imports.provide("arrays", lambda: importlib.import_module(".run.arrays.array_view", __name__))
 lazy_imports.provide(
+    "array_copies", lambda: importlib.import_module(".run.devices.array_copies", __name__)
+)
+lazy_imports.provide(
     "functions_of_registers",
     lambda: importlib.import_module(".gemm.epilogue.functions.functions_of_registers", __name__),
 )

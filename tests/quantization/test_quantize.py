@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 import tilewright
+from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright.dtypes import dtype
-from tilewright.errors import DtypeError, ProblemError, TilewrightError
+from tilewright.errors import DeviceError, DtypeError, ProblemError, TilewrightError
 from tilewright.number_conversion import decode, encode
 from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
 from tilewright.quantization.array_access import codes
 from tilewright.quantization.quantization_reference import saturated
 from tilewright.quantization.weight_types import weight_type
+from tilewright.run.devices.vm_device import VmDevice
 
 RNG = np.random.default_rng(11)
 X = (RNG.standard_normal((150, 300)) * 2.0 ** RNG.integers(-6, 7, (150, 1))).astype(np.float32)
@@ -138,6 +140,45 @@ def test_a_kernel_has_the_same_bits(source: Any, type_: str, block: Any, scale_t
     assert repr(found) == repr(expected)
     assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
     assert np.array_equal(found.to_arrays()["scales"], expected.to_arrays()["scales"])
+
+
+@every_row("source block", [
+    (np.float32, None), (np.float16, "row"), (ml_dtypes.bfloat16, "column"),
+    (np.float32, (128, 128)), (np.float16, (1, 128)), (ml_dtypes.bfloat16, (3, 12)),
+])  # fmt: skip
+def test_given_scales_by_a_kernel(source: Any, block: Any) -> None:
+    with np.errstate(all="ignore"):
+        x = np.stack([HOSTILE, -HOSTILE]).astype(source)
+    for matrix, type_ in ((x, "e4m3"), (x[0], "s8"), (x[1, :, :8].copy(), "e5m2")):
+        grid = quantize(matrix, type_, block).scales.shape
+        scales = RNG.choice([0.5, -3, 0, np.nan, np.inf, 1e-40, 3e38], grid).astype(np.float32)
+        for scale in (scales, 0.75):
+            found, expected = (
+                quantize(matrix, type_, block, scale=scale, device=device)
+                for device in (VmDevice(checked=True), None)
+            )
+            assert repr(found) == repr(expected)
+            assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
+            assert np.array_equal(found.scales, expected.scales, equal_nan=True)
+
+
+def test_given_scales_on_a_device() -> None:
+    x = RNG.standard_normal((7, 24)).astype(np.float16)
+    scales = RNG.random((len(x), 1)).astype(np.float32)
+    expected = quantize(x, "e4m3", "row", scale=scales)
+    with registered():
+        given, own = Resident.of(x), Resident.of(scales)
+        found = quantize(given, "e4m3", "row", scale=own)
+        assert found.scales is own
+        assert np.array_equal(found.data.numpy(), expected.data)
+        for error, message, scale in (
+            (ProblemError, f"must have shape {len(x)}×1, got 3×1", Resident.of(scales[:3])),
+            (DtypeError, "scale on a GPU must be f32, got f16", Resident.of(x[:, :1])),
+        ):
+            with pytest.raises(error, match=message):
+                quantize(given, "e4m3", "row", scale=scale)
+        with pytest.raises(DeviceError, match="scale must be on cpu, where x is, got vm"):
+            quantize(x, "e4m3", "row", scale=own, device="vm")
 
 
 @every_row("type_ block scale_type dest", [
@@ -287,7 +328,7 @@ WRONG: list[tuple[Any, type[TilewrightError], str]] = [
     (lambda: quantize(X, block="row", scale=X[0, :7]), ProblemError, "or have shape 150×1, got 7"),
     (lambda: quantize(X, scale_dtype="f16"), DtypeError, "scale_dtype must be one of f32, bf16"),
     (lambda: quantize(X, block="column", device="vm"), ProblemError, "got blocks per column"),
-    (lambda: quantize(X, scale=2.0, device="vm"), ProblemError, "1×128 or 128×128, got a given"),
+    (lambda: quantize(X[:, :17], scale=2.0, device="vm"), ProblemError, "x must be contiguous"),
     (lambda: quantize(X[:, 1:5], device="vm"), ProblemError, "x must be contiguous, with rows of"),
     (lambda: quantize_weight(X, "u4", 128), ProblemError, "group must divide K = 300, got 128"),
     (lambda: quantize_weight(X * np.nan, "u4", 100), ProblemError, "no NaN, which u4 has not"),

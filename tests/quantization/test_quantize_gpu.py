@@ -63,6 +63,40 @@ def test_dequantize_has_the_bits_of_numpy(type_: str, block: Any, dest: str) -> 
         assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
+@every_row("type_", ["e4m3", "s8"])
+@every_row("block", [None, "row", "column", (1, 128), (3, 12)], ids=str)
+def test_given_scales_have_the_bits_of_numpy(type_: str, block: Any) -> None:
+    grid = quantize(X, type_, block).scales.shape
+    scales = RNG.choice([0.5, -3, 0, np.nan, np.inf, 1e-40], grid).astype(np.float32)
+    found, expected = (
+        quantize(X, type_, block, scale=scales, device=device) for device in ("cuda", None)
+    )
+    assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
+
+
+def test_weights_quantized_from_a_gpu_are_there() -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.from_numpy(np.nan_to_num(X[:64, :256])).cuda()
+    scale = torch.tensor([0.5], device="cuda")
+    found = quantize(w, "e4m3", scale=scale)
+    assert found.scales.data_ptr() == scale.data_ptr()
+    assert np.array_equal(
+        found.data.cpu().view(torch.uint8).numpy(),
+        quantize(w.cpu().numpy(), "e4m3", scale=0.5).data.view(np.uint8),
+    )
+    packed = tilewright.quantize_weight(w, "u4", 64, "integer")
+    sparse = tilewright.compress_24(packed, "magnitude")
+    assert packed.data.is_cuda and packed.scales.is_cuda and sparse.metadata.is_cuda
+    on_cpu = tilewright.quantize_weight(w.cpu().numpy(), "u4", 64, "integer")
+    dense = tilewright.compress_24(on_cpu, "magnitude").dequantize("f16")
+    assert np.array_equal(packed.dequantize("f16").cpu().numpy(), on_cpu.dequantize("f16"))
+    assert np.array_equal(sparse.dequantize("f16").cpu().numpy(), dense)
+    mask = tilewright.sparsity.transposable_mask(w.half())
+    assert mask.is_cuda and mask.dtype == torch.bool and (mask.float().sum(0) == 32).all()
+    pruned = tilewright.compress_24(w.half(), mask)
+    assert 0 < tilewright.sparsity.kept_magnitude(w.half(), pruned) < 1
+
+
 def test_scales_of_blocks_are_contiguous_along_the_rows() -> None:
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(np.nan_to_num(np.stack([X[:30], X[30:60]]))).cuda()

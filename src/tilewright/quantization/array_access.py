@@ -104,10 +104,14 @@ def decoded(type_: str, bits: Array) -> Array:
 
 
 def new_array(like: Any, bits: Array, dtype: str) -> Any:
-    """An array of the library and on the device (CPU) of ``like``, with these bits."""
-    kind = provided("arrays").kind_of(like)
+    """An array of the library and on the device of ``like``, with these bits."""
+    arrays = provided("arrays")
+    kind = arrays.kind_of(like)
     result = kind.empty(like, bits.shape, dtype)
-    codes("a result", result)[...] = bits
+    if arrays.view(result).device == "cpu":
+        codes("a result", result)[...] = bits
+    elif bits.size:
+        provided("array_copies").upload(result, bits)
     return result if kind.finish is None else kind.finish(like, result)
 
 

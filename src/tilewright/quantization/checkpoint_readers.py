@@ -18,6 +18,7 @@ from ..mma.array_inputs import is_integer
 from ..number_conversion import encode
 from . import weight_types
 from .array_access import Array, codes, info, new_array, numbers, sizes
+from .host_arrays import through_host
 from .packed import Packed
 from .scaled import Scaled
 from .weight_types import weight_type
@@ -85,6 +86,7 @@ def order_of(like: Any, g_idx: Any, depth: int, group: int) -> tuple[Array | Non
     return order, new_array(like, order.astype(np.uint32), "s32")
 
 
+@through_host
 def read_gptq(
     qweight: Any, qzeros: Any, scales: Any, g_idx: Any = None, bits: int = 4, zero_offset: int = 1
 ) -> Packed:
@@ -119,6 +121,7 @@ def _fitting(name: str, zeros: Array, rows: int, scales: Any) -> Array:
     return zeros
 
 
+@through_host
 def read_awq(qweight: Any, qzeros: Any, scales: Any) -> Packed:
     """AWQ's 4-bit weights.
 
@@ -143,6 +146,7 @@ def _awq_columns(packed: Array) -> Array:
     return columns.reshape(packed.shape[0], -1)
 
 
+@through_host
 def read_bitsandbytes_nf4(
     weight: Any,
     absmax: Any,
@@ -228,12 +232,18 @@ def read_compressed_tensors(
     if packed is None:
         return Scaled(found[""], scale)
     if "global_scale" in found:
-        inverse = 1 / numbers("global_scale", found["global_scale"]).astype(np.float32)
-        factor = new_array(packed, np.atleast_1d(inverse).view(np.uint32), "f32")
+        factor = _inverse(found["global_scale"])
         return Packed(packed, scale, "e2m1", 16, global_scale=factor)
     return _pack_quantized(found, unsigned_type(bits), bits)
 
 
+@through_host
+def _inverse(global_scale: Any) -> Any:
+    inverse = 1 / numbers("global_scale", global_scale).astype(np.float32)
+    return new_array(global_scale, np.atleast_1d(inverse).view(np.uint32), "f32")
+
+
+@through_host
 def _pack_quantized(found: dict[str, Any], type_: str, bits: int) -> Packed:
     packed, scale = found["packed"], found["scale"]
     rows, depth = (
@@ -253,6 +263,7 @@ def _pack_quantized(found: dict[str, Any], type_: str, bits: int) -> Packed:
     return Packed(weights(packed, q, type_), scale, type_, group, zero, order)
 
 
+@through_host
 def read_torchao_int4(qdata: Any, scale: Any, zero_point: Any) -> Packed:
     """torchao's plain 4-bit weights (``Int4Tensor``).
 
@@ -269,6 +280,7 @@ def read_torchao_int4(qdata: Any, scale: Any, zero_point: Any) -> Packed:
     return Packed(qdata, scale.T, "s4", group, zero_point.T)
 
 
+@through_host
 def read_torchao_tile_packed(qdata: Any, scale_and_zero: Any) -> Packed:
     """torchao's 4-bit weights for tinygemm (``Int4TilePackedTo4dTensor``).
 

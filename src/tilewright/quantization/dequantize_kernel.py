@@ -100,7 +100,7 @@ def _launch(
     zeros = None if isinstance(matrix.zeros, int) else matrix.zeros
     factors = [_on_device(x, data.device) for x in (matrix.scales, zeros) if x is not None]
     views = [arrays.view(x) for x in factors]
-    strides = [_strides(view.shape, view.strides) for view in views]
+    strides = [scale_strides(view.shape, view.strides) for view in views]
     if strides[1:] and strides[0] != strides[1]:
         raise ProblemError("scales and zeros must have the same strides to be read by a kernel")
     form = form._replace(scale=views[0].dtype, zeros=views[1].dtype if views[1:] else "")
@@ -139,7 +139,7 @@ def _on_device(array: Any, where: str) -> Any:
     return np.ascontiguousarray(array) if where == "cpu" else array
 
 
-def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int]:
+def scale_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int]:
     """From row to row of blocks, from column to column, from matrix to matrix; 0 along a dimension
     of one.
     """

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ProblemError
 from .array_access import Array, codes, info, new_array
 from .checkpoint_readers import common_zero, fields, group_of, unsigned_type, weights, words
+from .host_arrays import through_host
 from .packed import Packed
 
 TILE = 16
@@ -50,6 +51,7 @@ def _unpermuted(values: Array, permutation: Array) -> Array:
     return result.reshape(values.shape)
 
 
+@through_host
 def read_marlin(b: Any, scales: Any, zeros: Any = None, bits: int = 4) -> Packed:
     """Weights in Marlin's layout.
 

@@ -15,8 +15,6 @@ from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..builder import Builder, Pointer, Reg, Traced, trace
 from ..errors import ProblemError
 from ..lazy_imports import provided
@@ -65,29 +63,22 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
 
     Raises ProblemError for rows that are not multiples of 16 bytes, or not contiguous.
     """
-    arrays, run = provided("arrays"), provided("launcher")
-    view, kind = arrays.view(x), arrays.kind_of(x)
+    kind, run = provided("arrays").kind_of(x), provided("launcher")
+    check_rows(x, given, form)
     columns = given.shape[-1]
-    rows = int(np.prod(given.shape[:-1]))
-    aligned = not (columns % form.lane_elements or view.address % LOAD)
-    if rows and not (aligned and is_contiguous(view)):
-        raise ProblemError(
-            f"x must be contiguous, with rows of a multiple of {LOAD} bytes, to be quantized by a "
-            f"kernel, got {given}",
-            hint="on the CPU, device=None quantizes any array",
-        )
+    rows = prod(given.shape[:-1])
     if not rows:
         columns = 0  # the scale of a tensor without rows is computed all the same
     data = kind.empty(x, given.shape, form.dest)
     if granularity == "block":
         scales = _launch_blocks(x, data, given, form, device)
         blocks = -(-given.shape[-1] // GROUP)
-        return _finished(kind, x, data), _finished(kind, x, scales)[..., :blocks]
+        return finished(kind, x, data), finished(kind, x, scales)[..., :blocks]
     if granularity == "group":
         scales = _launch_groups(x, data, given, form, device)
-        return _finished(kind, x, data), _finished(kind, x, scales)[
-            ..., : given.shape[-2]
-        ].swapaxes(-1, -2)
+        return finished(kind, x, data), finished(kind, x, scales)[..., : given.shape[-2]].swapaxes(
+            -1, -2
+        )
     grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], 1)
     scales = kind.empty(x, grid, form.scale)
     if granularity == "row":
@@ -100,7 +91,19 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
         ctas, each = min(rows, CTAS) or 1, (data, scales, rows, columns)
         run(tensor[0], (ctas,), (THREADS,), (x, amax, rows, columns), device=device)
         run(tensor[1], (rows or 1,), (THREADS,), (x, amax, *each), device=device)
-    return _finished(kind, x, data), _finished(kind, x, scales)
+    return finished(kind, x, data), finished(kind, x, scales)
+
+
+def check_rows(x: Any, given: ArrayInfo, form: QuantizeForm) -> None:
+    """Raise ProblemError unless threads can load the rows."""
+    view = provided("arrays").view(x)
+    aligned = not (given.shape[-1] % form.lane_elements or view.address % LOAD)
+    if prod(given.shape[:-1]) and not (aligned and is_contiguous(view)):
+        raise ProblemError(
+            f"x must be contiguous, with rows of a multiple of {LOAD} bytes, to be quantized by a "
+            f"kernel, got {given}",
+            hint="on the CPU, device=None quantizes any array",
+        )
 
 
 def _launch_groups(x: Any, data: Any, given: ArrayInfo, form: QuantizeForm, device: Any) -> Any:
@@ -140,7 +143,7 @@ def block_lines(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*matrices, -(-rows // GROUP), -(-columns // (GROUP * LINE)) * LINE)
 
 
-def _finished(kind: Any, like: Any, array: Any) -> Any:
+def finished(kind: Any, like: Any, array: Any) -> Any:
     return array if kind.finish is None else kind.finish(like, array)
 
 
@@ -174,7 +177,7 @@ def _scale(k: Builder, form: QuantizeForm, amax: Reg) -> tuple[Any, Any]:
     return scale, 1.0 / scale
 
 
-def _load(k: Builder, form: QuantizeForm, x: Pointer) -> list[Any]:
+def load_values(k: Builder, form: QuantizeForm, x: Pointer) -> list[Any]:
     """16 bytes of x as f32."""
     return _values(k, form, x.cast("b32").load(LOAD // 4))
 
@@ -185,7 +188,7 @@ def _values(k: Builder, form: QuantizeForm, words: Sequence[Any]) -> list[Any]:
     return [half.to("f32") for word in words for half in k.unpack(word, form.source)]
 
 
-def _store(k: Builder, form: QuantizeForm, target: Pointer, scaled: Sequence[Any]) -> None:
+def store_elements(k: Builder, form: QuantizeForm, target: Pointer, scaled: Sequence[Any]) -> None:
     """Elements rounded to 8 bits, four in a word."""
     words = []
     for i in range(0, len(scaled), 4):
@@ -227,7 +230,7 @@ def _row_amax(k: Builder, form: QuantizeForm, x: Pointer, columns: Reg, amax: An
     """Add a row, which starts at x, to the thread's maximum."""
     step = form.lane_elements
     for column in k.range(k.tid.x * step, columns, THREADS * step):
-        amax.set(_magnitude(k, _load(k, form, x + column), amax))
+        amax.set(_magnitude(k, load_values(k, form, x + column), amax))
 
 
 def _quantize_row(
@@ -235,8 +238,8 @@ def _quantize_row(
 ) -> None:
     step = form.lane_elements
     for column in k.range(k.tid.x * step, columns, THREADS * step):
-        values = _load(k, form, x + column)
-        _store(k, form, data + column, [value * inverse for value in values])
+        values = load_values(k, form, x + column)
+        store_elements(k, form, data + column, [value * inverse for value in values])
 
 
 # --- the kernels --------------------------------------------------------------------------------
@@ -307,7 +310,7 @@ def _groups(
         amax = _butterfly(k, _magnitude(k, values, k.const("f32", 0.0)), lanes)
         scale, inverse = _scale(k, form, amax)
         with k.if_(inside):
-            _store(k, form, data + offset, [value * inverse for value in values])
+            store_elements(k, form, data + offset, [value * inverse for value in values])
         stored.append(scale)
     lines = matrix * ((columns + (GROUP - 1)) // GROUP).to("u64") + (column // GROUP).to("u64")
     with k.if_((lane % lanes == 0) & (first < rows) & (column < columns)):
@@ -337,7 +340,7 @@ def _blocks(
     for inside, offset, words in found:
         with k.if_(inside):
             values = _values(k, form, words)
-            _store(k, form, data + offset, [value * inverse for value in values])
+            store_elements(k, form, data + offset, [value * inverse for value in values])
     with k.if_(k.tid.x == 0):
         down = (rows + (GROUP - 1)) // GROUP
         at = (matrix * down.to("u64") + k.ctaid.y.to("u64")) * line.to("u64")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..errors import DtypeError, ProblemError
+from ..errors import DeviceError, DtypeError, ProblemError
 from ..lazy_imports import untraced
 from ..number_conversion import encode
+from . import given_scales, scale_blocks, weight_types
 from . import quantization_reference as reference
-from . import scale_blocks, weight_types
 from .array_access import Array, ArrayInfo, dense_info, info, new_array, numbers, sizes
+from .host_arrays import through_host
 from .packed import Packed
 from .quantization_reference import F32
 from .quantize_kernels import GROUP, QuantizeForm, launch
@@ -51,9 +52,10 @@ def quantize(
     documents each step.
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
-    ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for computed scales per
-    tensor, row, 1×128 and 128×128 of contiguous arrays with rows of a multiple of 16 bytes,
-    without zeros.
+    ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for given scales of any
+    blocks, and for computed ones per tensor, row, 1×128 and 128×128, of contiguous arrays with rows
+    of a multiple of 16 bytes, without zeros. Given scales on a GPU are read by the kernel: the
+    host does not wait.
 
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
@@ -76,7 +78,10 @@ def quantize(
         return Scaled(data, scales, size, points)
     if device is not None or given.device != "cpu":
         form = QuantizeForm(given.dtype, dtype, scale_dtype)
-        data, scales = launch(x, given, form, _kernel_block(given, size, scale), device)
+        if scale is not None:
+            scales = _placed_scales(x, given, scale, size)
+            return Scaled(given_scales.launch(x, given, form, size, scales, device), scales, size)
+        data, scales = launch(x, given, form, _kernel_block(given, size), device)
         return Scaled(data, scales, size)
     values = np.asarray(numbers("x", x), np.float32)
     if scale is not None:
@@ -89,7 +94,7 @@ def quantize(
     return Scaled(*arrays, size)
 
 
-def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> str:
+def _kernel_block(given: ArrayInfo, block: scale_blocks.Block) -> str:
     """The blocks of a kernel: "tensor", "row", "group" or "block"."""
     name = scale_blocks.block_text(block, given.shape)
     if block == (1, GROUP):
@@ -101,11 +106,10 @@ def _kernel_block(given: ArrayInfo, block: scale_blocks.Block, scale: Any) -> st
         name = "block"
     if name == "tensor" and stack:
         name = "tensor of a stack"
-    if scale is not None or name not in ("tensor", "row", "group", "block"):
-        what = "a given scale" if scale is not None else f"blocks per {name}"
+    if name not in ("tensor", "row", "group", "block"):
         raise ProblemError(
             "a kernel quantizes with computed scales per tensor, row, "
-            f"1×{GROUP} or {GROUP}×{GROUP}, got {what}",
+            f"1×{GROUP} or {GROUP}×{GROUP}, got blocks per {name}",
             hint="arrays on the CPU are quantized with any scales if device is None",
         )
     return name
@@ -127,6 +131,25 @@ def _check_type(name: str, given: object, allowed: tuple[str, ...]) -> None:
         raise DtypeError(f"{name} must be one of {', '.join(allowed)}, got {given!r:.60}")
 
 
+def _placed_scales(x: Any, given: ArrayInfo, scale: Any, block: scale_blocks.Block) -> Any:
+    """Given scales where ``x`` is: an f32 array that is there, or a copy. Raises ProblemError for
+    an array on a GPU of another shape, DtypeError, DeviceError.
+    """
+    where = info("scale", scale).device if hasattr(scale, "shape") else "cpu"
+    if where == "cpu":
+        return new_array(x, _given_scales(scale, given.shape, block).view(np.uint32), "f32")
+    there = info("scale", scale)
+    if there.device != given.device:
+        raise DeviceError(f"scale must be on {given.device}, where x is, got {there.device}")
+    if there.dtype != "f32":
+        raise DtypeError(f"scale on a GPU must be f32, got {there.dtype}")
+    expected = scale_blocks.grid_shape(given.shape, block)
+    if prod(there.shape) != prod(expected):
+        shown = sizes(expected)
+        raise ProblemError(f"scale on a GPU must have shape {shown}, got {sizes(there.shape)}")
+    return scale if there.shape == expected else scale.reshape(expected)
+
+
 def _given_scales(scale: Any, shape: tuple[int, ...], block: scale_blocks.Block) -> F32:
     expected = scale_blocks.grid_shape(shape, block)
     values = numbers("scale", scale) if hasattr(scale, "shape") else np.asarray(scale)
@@ -142,6 +165,7 @@ def _given_scales(scale: Any, shape: tuple[int, ...], block: scale_blocks.Block)
     ).reshape(expected)
 
 
+@through_host
 def smoothing_factors(amax: Any, w: Any, alpha: float = 0.5) -> Any:
     """SmoothQuant's factors (K): amax^α / (largest |w| of column k)^(1 − α), in f32.
 
@@ -168,6 +192,7 @@ def smoothing_factors(amax: Any, w: Any, alpha: float = 0.5) -> Any:
 
 
 @untraced
+@through_host
 def quantize_weight(
     w: Any,
     type: str = "u4",

@@ -20,6 +20,7 @@ from ..mma.metadata_blocks import (
     unpack_metadata,
 )
 from .array_access import Array, codes, info, rounded_array, sizes
+from .host_arrays import through_host
 from .packed import Packed, check_array
 
 METADATA_FORMAT = "f16"  # its metadata are those of bf16, too
@@ -93,13 +94,17 @@ class SparsePacked(Packed):
 
     def dequantize(self, dtype: str = "f32", *, device: Any = None) -> Any:
         """The dense matrix in f32, f16 or bf16, with ``shape``, an array of the library of
-        ``scales``: stored elements as ``Packed`` has them, and zeros. Raises DeviceError for arrays
-        on a GPU, and if ``device`` is given: there is no kernel.
+        ``scales``: stored elements as ``Packed`` has them, and zeros. There is no kernel: arrays on
+        a GPU are computed on the CPU. Raises DeviceError if ``device`` is given.
         """
         if device not in (None, "cpu"):
             raise DeviceError(
                 f"sparse weights are dequantized on the CPU, got device {device!r:.60}"
             )
+        return _dequantized(self, dtype)
+
+    def _rounded(self, dtype: str) -> Any:
+        """``dequantize`` of arrays on the CPU."""
         values = self.stored._products()
         positions = positions_table(METADATA_FORMAT)[0][self.metadata_chunks()]
         chunks = np.zeros((*positions.shape[:-1], CHUNK), np.float32)
@@ -110,3 +115,8 @@ class SparsePacked(Packed):
 
     def __repr__(self) -> str:
         return f"Sparse{super().__repr__()}"
+
+
+@through_host
+def _dequantized(weights: SparsePacked, dtype: str) -> Any:
+    return weights._rounded(dtype)

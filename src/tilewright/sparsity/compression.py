@@ -21,6 +21,7 @@ from ..quantization.array_access import (
     numbers,
     sizes,
 )
+from ..quantization.host_arrays import through_host
 from ..quantization.packed import Packed
 from ..quantization.scaled import Scaled
 from ..quantization.sparse_packed import CHUNK, METADATA_FORMAT, SparsePacked
@@ -53,7 +54,8 @@ def compress_24(w: Any, prune: Any = None, *, device: Any = None) -> Any:
     (``"vm"``, ``"cuda"``), with the same bits.
 
     The data of a ``Scaled`` matrix are compressed, which keeps its scales; and so are the elements
-    of ``Packed`` weights on the CPU, whose magnitudes are those of the dequantized elements.
+    of ``Packed`` weights, whose magnitudes are those of the dequantized elements: on the CPU, also
+    of arrays on a GPU.
 
     >>> compress_24(w, prune="magnitude").T              w of a linear layer N×K, as K×N
 
@@ -116,6 +118,7 @@ def _choose(type_: str, magnitude: Array, prune: Any) -> _Chosen:
     return _Chosen(positions, np.take_along_axis(every, positions, -1), words)
 
 
+@through_host
 def share_of_magnitude(values: Any, w: Any) -> float:
     """The sum of the magnitudes of ``values``, as a share of that of ``w``: 1 if both are 0."""
     kept, whole = (
@@ -134,6 +137,7 @@ def _compress_scaled(w: Scaled, prune: Any, device: Any) -> Scaled:
     return Scaled(compress_24(w.data, prune, device=device), w.scales, w.block)
 
 
+@through_host
 def _compress_packed(w: Packed, prune: Any, device: Any) -> SparsePacked:
     """Two elements of each chunk. Zeros that are stored besides must be representable."""
     if isinstance(w, SparsePacked):

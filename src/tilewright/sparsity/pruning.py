@@ -17,6 +17,7 @@ from ..errors import DtypeError, ProblemError
 from ..mma.array_inputs import is_integer
 from ..mma.metadata_blocks import chunk_size
 from ..quantization.array_access import Array, info, numbers, sizes
+from ..quantization.host_arrays import through_host
 from .compression import share_of_magnitude
 from .sparse24 import Sparse24, sparse_type
 
@@ -29,25 +30,27 @@ class Permutation(NamedTuple):
     is ``kept_before``.
     """
 
-    order: Array
+    order: Any
     kept: float
     kept_before: float
 
 
+@through_host
 def search_permutation(w: Any, rounds: int = 40, seed: int = 0) -> Permutation:
     """An order of the columns of ``w`` (M, K) with which pruning by magnitude keeps more of it.
 
     A stripe is four columns (of f32: two) that are pruned together. Each round pairs all stripes at
     random, and divides the columns of each pair anew in the best of all ways (of 35; f32: 3): the
     exhaustive search of stripe groups of Pool and Yu, "Channel permutations for N:M sparsity"
-    (NeurIPS 2021). The same ``seed`` gives the same order; more rounds never keep less. Takes
-    arrays on the CPU. For chunks along the rows pass ``w.T``.
+    (NeurIPS 2021). The same ``seed`` gives the same order; more rounds never keep less. It is
+    computed on the CPU; the order of a ``w`` on a GPU is an s64 array there. For chunks along the
+    rows pass ``w.T``.
 
     >>> found = search_permutation(w); sparse = compress_24(w[:, found.order], "magnitude")
     >>> y = linear(x[:, found.order], sparse)
 
     Raises ProblemError for a shape that does not fit, DtypeError for a type that ``compress_24``
-    does not take, DeviceError for an array on a GPU.
+    does not take.
     """
     magnitude, size = _magnitudes(w)
     if not is_integer(rounds) or rounds < 0:
@@ -67,18 +70,23 @@ def search_permutation(w: Any, rounds: int = 40, seed: int = 0) -> Permutation:
     return Permutation(stripes.ravel(), _kept(magnitude, stripes) / total, before / total)
 
 
-def transposable_mask(w: Any) -> Array:
+def transposable_mask(w: Any) -> Any:
     """A mask with which ``w`` (M, K) and its transpose are 2:4 sparse: of each 4×4 block two
     elements of each row and of each column are kept, those with the largest sum of magnitudes of
     all 90 ways. So the weights of a layer are sparse in the forward and in the backward pass
-    (Hubara et al., "Accelerated sparse neural training", NeurIPS 2021). Takes arrays on the CPU,
-    16- or 8-bit types.
+    (Hubara et al., "Accelerated sparse neural training", NeurIPS 2021). ``w`` is of a 16- or 8-bit
+    type; the mask is computed on the CPU, and is where ``w`` is.
 
     >>> mask = transposable_mask(w); compress_24(w, mask); compress_24(w.T, mask.T)
 
-    Raises ProblemError for a shape that does not fit, DtypeError for other types, DeviceError for
-    an array on a GPU.
+    Raises ProblemError for a shape that does not fit, DtypeError for other types.
     """
+    return _mask_bytes(w) != 0
+
+
+@through_host
+def _mask_bytes(w: Any) -> Array:
+    """The mask as bytes of 0 and 1."""
     magnitude, size = _magnitudes(w)
     rows, columns = magnitude.shape
     if size != MASK_SIDE:
@@ -88,7 +96,7 @@ def transposable_mask(w: Any) -> Array:
             f"w must have a multiple of {MASK_SIDE} rows, got {sizes(magnitude.shape)}"
         )
     patterns = block_patterns()
-    mask = np.empty((rows, columns), np.bool_)
+    mask = np.empty((rows, columns), np.uint8)
     step = max(1, SLAB // max(columns * len(patterns) // 16, 1) // MASK_SIDE) * MASK_SIDE
     for first in range(0, rows, step):
         slab = magnitude[first : first + step]
@@ -104,8 +112,8 @@ def transposable_mask(w: Any) -> Array:
 
 
 def kept_magnitude(w: Any, sparse: Any) -> float:
-    """The share of the magnitude of ``w`` that the ``Sparse24`` matrix ``sparse`` keeps: of arrays
-    on the CPU. Raises ProblemError for another shape and for another value, DeviceError.
+    """The share of the magnitude of ``w`` that the ``Sparse24`` matrix ``sparse`` keeps. Raises
+    ProblemError for another shape and for another value.
     """
     if not isinstance(sparse, Sparse24):
         raise ProblemError(f"sparse must be a Sparse24 matrix, got {type(sparse).__name__}")
