@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright.dtypes import dtype
-from tilewright.errors import DeviceError, DtypeError, ProblemError, TilewrightError
+from tilewright.errors import DtypeError, ProblemError, TilewrightError
 from tilewright.number_conversion import decode, encode
 from tilewright.quantization import Packed, Scaled, quantize, quantize_weight, smoothing_factors
 from tilewright.quantization.array_access import codes
 from tilewright.quantization.quantization_reference import saturated
 from tilewright.quantization.weight_types import weight_type
-from tilewright.run.devices.vm_device import VmDevice
 
 RNG = np.random.default_rng(11)
 X = (RNG.standard_normal((150, 300)) * 2.0 ** RNG.integers(-6, 7, (150, 1))).astype(np.float32)
@@ -87,15 +85,6 @@ def test_zeros_nans_and_infinities() -> None:
     assert integers[1, :3].tolist() == [64, 0, -127] and integers[2, :3].tolist() == [0, 127, -128]
 
 
-def test_given_scales() -> None:
-    scales = np.array([0.5, 2, 0, np.nan], np.float32)
-    x = np.array([[1, 300], [1, 1e9], [0, 1], [1, 2]], np.float32)
-    found = quantize(x, "e4m3", "row", scale=scales)
-    assert found.data.astype(np.float32)[:2].tolist() == [[2, 448], [0.5, 448]]
-    assert found.data.view(np.uint8)[2:].tolist() == [[0x7F, 0x7E], [0x7F, 0x7F]]
-    assert quantize(x, "s8", scale=2.0).data.tolist() == [[0, 127], [0, 127], [0, 0], [0, 1]]
-
-
 def test_power_of_two_scales_never_saturate() -> None:
     for amax in (447.9, 448.0, 448.1, 1e-38, 3e38):
         found = quantize(np.array([[amax, -amax]], np.float32), scale_dtype="ue8m0")
@@ -140,45 +129,6 @@ def test_a_kernel_has_the_same_bits(source: Any, type_: str, block: Any, scale_t
     assert repr(found) == repr(expected)
     assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
     assert np.array_equal(found.to_arrays()["scales"], expected.to_arrays()["scales"])
-
-
-@every_row("source block", [
-    (np.float32, None), (np.float16, "row"), (ml_dtypes.bfloat16, "column"),
-    (np.float32, (128, 128)), (np.float16, (1, 128)), (ml_dtypes.bfloat16, (3, 12)),
-])  # fmt: skip
-def test_given_scales_by_a_kernel(source: Any, block: Any) -> None:
-    with np.errstate(all="ignore"):
-        x = np.stack([HOSTILE, -HOSTILE]).astype(source)
-    for matrix, type_ in ((x, "e4m3"), (x[0], "s8"), (x[1, :, :8].copy(), "e5m2")):
-        grid = quantize(matrix, type_, block).scales.shape
-        scales = RNG.choice([0.5, -3, 0, np.nan, np.inf, 1e-40, 3e38], grid).astype(np.float32)
-        for scale in (scales, 0.75):
-            found, expected = (
-                quantize(matrix, type_, block, scale=scale, device=device)
-                for device in (VmDevice(checked=True), None)
-            )
-            assert repr(found) == repr(expected)
-            assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
-            assert np.array_equal(found.scales, expected.scales, equal_nan=True)
-
-
-def test_given_scales_on_a_device() -> None:
-    x = RNG.standard_normal((7, 24)).astype(np.float16)
-    scales = RNG.random((len(x), 1)).astype(np.float32)
-    expected = quantize(x, "e4m3", "row", scale=scales)
-    with registered():
-        given, own = Resident.of(x), Resident.of(scales)
-        found = quantize(given, "e4m3", "row", scale=own)
-        assert found.scales is own
-        assert np.array_equal(found.data.numpy(), expected.data)
-        for error, message, scale in (
-            (ProblemError, f"must have shape {len(x)}×1, got 3×1", Resident.of(scales[:3])),
-            (DtypeError, "scale on a GPU must be f32, got f16", Resident.of(x[:, :1])),
-        ):
-            with pytest.raises(error, match=message):
-                quantize(given, "e4m3", "row", scale=scale)
-        with pytest.raises(DeviceError, match="scale must be on cpu, where x is, got vm"):
-            quantize(x, "e4m3", "row", scale=own, device="vm")
 
 
 @every_row("type_ block scale_type dest", [
