@@ -32,21 +32,26 @@ def through_host(function: _Function) -> _Function:
     return call  # type: ignore[return-value]
 
 
+def arrays_in(value: Any) -> list[Any]:
+    """The arrays that a value holds: itself, those of a matrix, those of a container."""
+    found: list[Any] = []
+
+    def note(array: Any) -> Any:
+        found.append(array)
+        return array
+
+    _mapped(value, note)
+    return found
+
+
 def _is_array(value: Any) -> bool:
     return bool(provided("arrays").is_array(value)) and not isinstance(value, np.generic)
 
 
 def _on_gpu(value: Any) -> Iterator[Any]:
     """The arrays on a GPU that a value holds."""
-    found: list[Any] = []
-
-    def note(array: Any) -> Any:
-        if provided("arrays").view(array).device != "cpu":
-            found.append(array)
-        return array
-
-    _mapped(value, note)
-    yield from found
+    view = provided("arrays").view
+    return (array for array in arrays_in(value) if view(array).device != "cpu")
 
 
 def _mapped(value: Any, convert: Callable[[Any], Any]) -> Any:

@@ -44,6 +44,7 @@ from .request import (
 )
 
 OWN = ("a", "b", "out", "out_dtype", "precision", "fast_accum", "device", "config", "epilogue")
+_SCALES = frozenset(("a_scales", "b_scales"))  # of Scaled matrices, whose products are not s32
 ONE, ZERO = ScaleFactor(1.0), ScaleFactor(0.0)
 
 
@@ -310,7 +311,9 @@ def traced_graph(
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
     inputs += [EpilogueInput(n, x.type, x.varies) for n, x in operands.arrays.items()]
     default = default_result(a, accumulator == "f32")
-    default = "f32" if default == "s32" else default
+    if default == "s32":
+        scaled = not _SCALES.isdisjoint({*operands.scalars, *operands.arrays})
+        default = "bf16" if scaled else "f32"
     name, requested = "out_dtype", None
     if options.out_dtype is not None:
         requested = format_name(options.out_dtype)

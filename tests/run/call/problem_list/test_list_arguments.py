@@ -121,11 +121,10 @@ def test_a_table_serves_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_errors_name_the_element() -> None:
     a, b, _ = _lists()
     f32 = [np.zeros((5, 48), np.float32), np.zeros((70, 24), np.float32)]
-    packed = tilewright.quantize_weight(np.ones((8, 64), np.float32), "u4", 64).T
     for error, message, left, right, more in (
         (ProblemError, "of 1 or more matrices, got 0 and 0", [], [], {}),
         (ProblemError, r"a\[1\] must be an array, got NoneType", [a[0], None], b, {}),
-        (ProblemError, r"b\[0\] must be an array, got Packed", a, [packed, b[1]], {}),
+        (ProblemError, r"b\[0\] must be an array, got list", a, [[], b[1]], {}),
         (ProblemError, r"out\[0\] must be an array, got NoneType", a, b, {"out": [None, None]}),
         (ProblemError, r"s\[1\] must be an array, got float", a, b,
          {"epilogue": _scaled, "s": [f32[0], 1.0]}),

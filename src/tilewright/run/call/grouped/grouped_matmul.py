@@ -16,6 +16,8 @@ from ..epilogue_request import EpilogueArguments
 from ..fast_path import CallCache, CallForm, D, FastCall
 from ..problem_list.list_call import multiply_list
 from ..problem_list.list_fast_call import ListArguments, repeated
+from ..problem_list.list_loop import multiply_each, needs_loop
+from ..problem_list.scaled_lists import without_list_scales
 from ..request import MatmulOptions
 from ..scaled.fast_scaled_call import is_gathered, unpacked
 from ..scaled.scaled_operands import has_quantized, without_scales
@@ -84,7 +86,8 @@ def grouped_matmul(
     with any strides; ``out`` and the result are lists, and no sizes are given. An operand may be a
     list, too, of arrays that broadcast to D of each problem or of numbers. There is one launch for
     each combination of contiguous dimensions of A and B; matrices that tensor copies cannot read
-    are copied first.
+    are copied first. Of f32 and f64, packed and sparse weights, block scales, and on targets other
+    than sm_90a, each problem is a call of ``matmul``.
 
     ``expected_rows`` are the rows that a group has about; only the choice of the configuration
     depends on them. By default all groups are expected to have the average of ``a``'s rows, or with
@@ -99,11 +102,12 @@ def grouped_matmul(
     """
     options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
     given = GroupArguments(offsets, counts, along, gather, scatter, expected_rows)
-    listed = None
+    listed, function = None, epilogue
     if isinstance(a, tuple | list):
         given.check_absent()
         listed = ListArguments(a, b, out, operands)
-        key = listed.key(epilogue, options)
+        listed, function = without_list_scales(listed, epilogue, _accumulator)
+        key = listed.key(function, options)
         if (results := repeated(key, listed)) is not None:
             return results
     else:
@@ -123,7 +127,9 @@ def grouped_matmul(
         named = {"out": out, "epilogue": epilogue, **options._asdict(), **operands}
         return own.grouped_matmul(a, b, **given._asdict(), **named)
     if listed is not None:
-        return multiply_list(listed, epilogue or _accumulator, options, key)
+        if needs_loop(listed, options):
+            return multiply_each(listed, function, options)
+        return multiply_list(listed, function or _accumulator, options, key)
     call = _launch(a, b, given, epilogue or _accumulator, operands, options, out)
     if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
         arrays = {GROUP_ADDRESS: given.sizes, GATHER: gather, SCATTER: scatter}

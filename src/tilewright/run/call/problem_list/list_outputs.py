@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ....errors import DtypeError, ProblemError
@@ -14,7 +14,7 @@ from .problem_arrays import ProblemArrays
 OUT = "out"
 
 
-class _ListedArray(NamedTuple):
+class ListedArray(NamedTuple):
     """An array of the call in the order of addresses. ``number``: of its problem; None for a scalar
     of all problems.
     """
@@ -30,17 +30,24 @@ class _ListedArray(NamedTuple):
 
 
 def check_outputs(problems: Sequence[ProblemArrays], epilogue: ListEpilogue) -> None:
-    """Raise DtypeError for outputs of another type than D's, ProblemError where one shares memory
-    with another array of the call. It may be an operand of its own problem, element by element.
+    """Raise DtypeError for outputs of another type than D's, and what ``check_outputs_apart``
+    raises.
     """
     first = problems[0].out
     if first is None:
         return
     if first.dtype != epilogue.graph.d.type:
         raise DtypeError(f"out[0] must be {epilogue.graph.d.type}, as D is, got {first.dtype}")
-    outs: list[_ListedArray] = []  # those that end behind the array at hand
-    others: list[_ListedArray] = []
-    for array in sorted(_arrays(problems, epilogue), key=lambda x: x[:2]):
+    check_outputs_apart(_arrays(problems, epilogue))
+
+
+def check_outputs_apart(arrays: Iterable[ListedArray]) -> None:
+    """Raise ProblemError where an output shares memory with another array, unless that is an
+    operand of its own problem, element by element. Only arrays whose spans meet are compared.
+    """
+    outs: list[ListedArray] = []  # those that end behind the array at hand
+    others: list[ListedArray] = []
+    for array in sorted(arrays, key=lambda x: x[:2]):
         outs = [x for x in outs if x.end > array.low]
         others = [x for x in others if x.end > array.low]
         for other in (*outs, *(others if array.name == OUT else ())):
@@ -48,7 +55,7 @@ def check_outputs(problems: Sequence[ProblemArrays], epilogue: ListEpilogue) -> 
         (outs if array.name == OUT else others).append(array)
 
 
-def _check_apart(out: _ListedArray, other: _ListedArray) -> None:
+def _check_apart(out: ListedArray, other: ListedArray) -> None:
     d, x = out.view, other.view
     same = (x.address, x.shape, x.strides) == (d.address, d.shape, d.strides)
     may_be_d = other.name not in (OUT, "a", "b") and other.number == out.number
@@ -57,25 +64,26 @@ def _check_apart(out: _ListedArray, other: _ListedArray) -> None:
         raise ProblemError(f"{first} must not share memory with {second}")
 
 
-def _arrays(problems: Sequence[ProblemArrays], epilogue: ListEpilogue) -> Iterator[_ListedArray]:
+def _arrays(problems: Sequence[ProblemArrays], epilogue: ListEpilogue) -> Iterator[ListedArray]:
     """All arrays with elements."""
     for name in ProblemArrays._fields:
         for i, problem in enumerate(problems):
-            yield from _array(name, i, getattr(problem, name))
+            yield from listed_array(name, i, getattr(problem, name))
     for name, operand in epilogue.operands.items():
         for i, x in enumerate(() if operand.numbers else operand.arrays):
-            yield from _array(name, i, x.view)
+            yield from listed_array(name, i, x.view)
     device = problems[0].a.device
     for name, factor in epilogue.scalars.items():
         if factor.address:
             view = ArrayView(factor.address, (1,), (1,), SCALAR, device, True, None)
-            yield from _array(name, None, view)
+            yield from listed_array(name, None, view)
 
 
-def _array(name: str, number: int | None, view: ArrayView) -> Iterator[_ListedArray]:
+def listed_array(name: str, number: int | None, view: ArrayView) -> Iterator[ListedArray]:
+    """An array of the call, if it has elements."""
     if 0 in view.shape:
         return
     steps = [(size - 1) * x for size, x in zip(view.shape, view.strides, strict=True)]
     low, high = sum(x for x in steps if x < 0), sum(x for x in steps if x > 0)
     begin, end = (view.address + x * view.itemsize for x in (low, high + 1))
-    yield _ListedArray(begin, end, name, number, view)
+    yield ListedArray(begin, end, name, number, view)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import DeviceError, DtypeError, ProblemError
-from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 
@@ -32,13 +31,7 @@ def problem_arrays(a: Sequence[Any], b: Any, out: Any) -> list[ProblemArrays]:
     Raises ProblemError for lists of other lengths and shapes that do not fit, DtypeError and
     DeviceError for matrices that differ in type or device.
     """
-    if not isinstance(b, tuple | list) or len(b) != len(a) or not a:
-        got = len(b) if isinstance(b, tuple | list) else type(b).__name__
-        what = "a and b must be two lists of equal length, of 1 or more matrices"
-        raise ProblemError(f"{what}, got {len(a)} and {got}")
-    if out is not None and (not isinstance(out, tuple | list) or len(out) != len(a)):
-        got = len(out) if isinstance(out, tuple | list) else type(out).__name__
-        raise ProblemError(f"out must be a list of {len(a)} matrices, got {got}")
+    check_lengths(a, b, out)
     lists = {"a": _matrices("a", a), "b": _matrices("b", b)}
     if out is not None:
         lists["out"] = _matrices("out", out)
@@ -52,16 +45,22 @@ def problem_arrays(a: Sequence[Any], b: Any, out: Any) -> list[ProblemArrays]:
     return problems
 
 
+def check_lengths(a: Sequence[Any], b: Any, out: Any) -> None:
+    """Raise ProblemError unless there is a B, and an output, for each A."""
+    if not isinstance(b, tuple | list) or len(b) != len(a) or not a:
+        got = len(b) if isinstance(b, tuple | list) else type(b).__name__
+        what = "a and b must be two lists of equal length, of 1 or more matrices"
+        raise ProblemError(f"{what}, got {len(a)} and {got}")
+    if out is not None and (not isinstance(out, tuple | list) or len(out) != len(a)):
+        got = len(out) if isinstance(out, tuple | list) else type(out).__name__
+        raise ProblemError(f"out must be a list of {len(a)} matrices, got {got}")
+
+
 def element_view(name: str, array: Any) -> ArrayView:
     """The view of an element of a list. Raises ProblemError for what is no array."""
     if not array_view.is_array(array) or isinstance(array, np.generic):
-        what = "sparse, scaled and packed matrices are excluded"
-        hint = what if hasattr(array, "dequantize") or hasattr(array, "decompress") else ""
-        raise ProblemError(f"{name} must be an array, got {type(array).__name__}", hint=hint)
-    view = array_view.view(array)
-    if view.sparse is not None or isinstance(view.owner, PreparedWeights):
-        raise ProblemError(f"{name} must be an array: lists exclude sparse and packed matrices")
-    return view
+        raise ProblemError(f"{name} must be an array, got {type(array).__name__}")
+    return array_view.view(array)
 
 
 def _matrices(name: str, arrays: Sequence[Any]) -> list[ArrayView]:

@@ -79,7 +79,7 @@ def without_scales(
     given = {name: x for name, (_, x) in scale_operands(matrices, keep=static == "b").items()}
     left, *right = [x.data if isinstance(x, Scaled) else x for x in matrices]
     second = right[0] if len(right) == 1 else tuple(right)
-    wrapped = _with_scales(function, tuple(given), len(right))
+    wrapped = with_scales(function, tuple(given), len(right))
     return ArraysWithScales(left, second, wrapped, {**operands, **given})
 
 
@@ -119,7 +119,7 @@ def _weights_as_operands(
     found = weight_operands(data, b, static, grouped=grouped)
     if found.factor is not None:
         scales["b_scales"] = found.factor
-    wrapped = _with_scales(function, tuple(scales), 1)
+    wrapped = with_scales(function, tuple(scales), 1)
     return ArraysWithScales(found.a, found.b, wrapped, {**operands, **scales})
 
 
@@ -135,7 +135,7 @@ def _check_matrix(name: str, matrix: Any) -> None:
         )
     if not isinstance(matrix, Scaled):
         return
-    if not _scaled_by_line(matrix, along_k=1 if name == "a" else 0):
+    if not has_line_scales(matrix, along_k=1 if name == "a" else 0):
         line = "row" if name == "a" else "column"
         raise ProblemError(
             f"{name} must have one scale or one per {line}, or both matrices must have blocks of "
@@ -144,7 +144,7 @@ def _check_matrix(name: str, matrix: Any) -> None:
         )
 
 
-def _scaled_by_line(matrix: Scaled, along_k: int) -> bool:
+def has_line_scales(matrix: Scaled, along_k: int) -> bool:
     """Whether the scales do not vary along K, the axis ``along_k``: one scale, or one per line."""
     whole = grid_shape(matrix.shape, matrix.block)[-2:][along_k] == 1
     return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
@@ -169,7 +169,7 @@ def block_scales(a: Any, b: Any) -> BlockScales | None:
     matrices = _matrices(a, b)
     if not all(isinstance(x, Scaled) for x in matrices) or len(matrices) > len(MATRICES):
         return None
-    if all(_scaled_by_line(x, int(i == 0)) for i, x in enumerate(matrices)):
+    if all(has_line_scales(x, int(i == 0)) for i, x in enumerate(matrices)):
         return None
     (rows, along_a), *of_b = (_scale_blocks(x) for x in matrices)
     along_b, columns = of_b[0]
@@ -220,7 +220,7 @@ _MULTIPLIED = Epilogue(lambda x, alpha: alpha * x)
 _ACCUMULATED = Epilogue(lambda x, alpha, beta, c: alpha * x + beta * c)
 
 
-def _with_scales(function: Any, scales: tuple[str, ...], count: int) -> Epilogue:
+def with_scales(function: Any, scales: tuple[str, ...], count: int) -> Epilogue:
     """``function``, which gets ``count`` scaled accumulators; the scales are further operands."""
     user = epilogue(function)
     names = user.parameters[count:]
