@@ -228,6 +228,7 @@ class PromotedMainloop(WgmmaMainloop):
             for t in total:
                 t.set(0.0)
         self._issue(0)
+        self._read_ahead(0)
         self._advance(0)
         # The drain has two branches, each with its own wait: from one wait after all wgmmas ptxas
         # concludes that the accumulators are read within the stage, and serializes wgmma (C7514).
@@ -258,7 +259,7 @@ class PromotedMainloop(WgmmaMainloop):
         self._issue(index)
         self.k.wgmma_wait(1)
         self._keep_registers(1 - index)
-        self._add(1 - index)
+        self._add(1 - index, index)
         self._advance(index)
 
     def _finish(self, index: int) -> None:
@@ -275,8 +276,11 @@ class PromotedMainloop(WgmmaMainloop):
         self._issue_wgmmas(self.sets[index], False, index)
         k.wgmma_commit()
 
-    def _add(self, index: int) -> None:
-        """Add a set to the total."""
+    def _read_ahead(self, index: int) -> None:
+        """Read what the promotion of a set needs, whose wgmmas have just been issued."""
+
+    def _add(self, index: int, following: int | None = None) -> None:
+        """Add a set to the total. ``following``: the next one, whose wgmmas have been issued."""
         self._release_read(index)
         for registers, block, column, columns in self.sets[index]:
             total = self.total[block][column // 2 : (column + columns) // 2]

@@ -2,7 +2,8 @@
 
 A thread reads the scales of a stage in shared memory while the stage's wgmmas run, and multiplies
 its accumulators by them at the promotion, an FMA instead of an addition. Where each column has a
-scale of its own, its scales are read at the promotion, and the stage is released after it.
+scale of its own, a thread's scales are many: a promotion reads those of the next one as it frees
+their registers, and those for which there are no registers at its begin. 64-row blocks share them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
 
 LANES = 32
+# Registers of a thread for accumulators and the scales of columns, by the number of consumers; of
+# two a copy warp takes some more.
+HELD_REGISTERS, COPY_REGISTERS = {1: 212, 2: 212, 3: 132}, 8
 WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
 
 
@@ -56,6 +60,29 @@ class ScaledMainloop(PromotedMainloop):
         self.lane_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
         self.k_block = k.var("u32", 0)  # of the current stage
         self.read = [self._registers(tiles) for tiles in self.sets]
+        spans = [(tiles[0].column, tiles[0].columns) for tiles in self.sets]
+        self.same_columns = not self.by_stage and spans[0] == spans[1]
+        self.pairs = self._pairs(spans) if self.single_columns else []
+        self.held = self._number_held()
+
+    def _pairs(self, spans: list[tuple[int, int]]) -> list[dict[int, list[Any]]]:
+        """Registers for the scales of each set's columns, (first, number) of which are ``spans``:
+        two for each 8 columns. Sets are promoted alternately, and so have the same registers.
+        """
+        longest = max(columns for _, columns in spans)
+        pairs = [[self.k.var("f32", 0.0) for _ in range(2)] for _ in range(longest // 8)]
+        return [
+            dict(zip(range(first, first + columns, 8), pairs, strict=False))
+            for first, columns in spans
+        ]
+
+    def _number_held(self) -> int:
+        """Of how many times 8 columns registers hold the scales from one promotion to the next."""
+        problem, config = self.problem, self.config
+        copied = problem.gathers or (problem.scaling is not None and problem.scaling.loaded_by_warp)
+        registers = HELD_REGISTERS[config.consumers] - (COPY_REGISTERS if copied else 0)
+        used = config.accumulator_registers * (3 if self.by_stage else 2)
+        return max(0, registers - used) // 2
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         rows, columns = self.scales.rows, self.scales.columns
@@ -106,12 +133,41 @@ class ScaledMainloop(PromotedMainloop):
         if self._reads_last(index):
             self.k_block.set(self.k_block + 1)
 
-    def _add(self, index: int) -> None:
+    def _read_ahead(self, index: int) -> None:
+        """Read the scales of the columns of a set that has just been issued."""
+        if self.single_columns:
+            for column in self._held(index):
+                self._read_pair(index, column)
+
+    def _held(self, index: int) -> list[int]:
+        """The columns of a set, the first of each 8, whose scales registers hold from the set
+        before on.
+        """
+        return list(self.pairs[index])[: self.held]
+
+    def _read_pair(self, index: int, column: int, last: bool = False) -> None:
+        """Read the scales of a thread's two neighbours of 8 columns, of the current stage, or of
+        the ``last`` one.
+        """
+        run, own = self.scales.columns, self.pairs[index][column]
+        matrix, column = divmod(column, self.half)
+        last = last and self._reads_last(index)
+        stage = self.previous if last else self.state.stage
+        k_block = self.k_block - 1 if last else self.k_block
+        first = self.scales.columns_at(stage) + self.own_column + matrix * run.matrix_bytes
+        there = self._at(first, column, run, k_block)
+        if run.step == 1 and not run.anywhere:
+            there.aligned(8).load(2, into=tuple(own))
+            return
+        for i, scale in enumerate(own):
+            (there + i * run.step).load(into=(scale,))
+
+    def _add(self, index: int, following: int | None = None) -> None:
         """Add a set to the total, each accumulator times the product of its two scales."""
-        if not self.single_columns:
-            self._release_read(index)
-        last = self.previous if self._reads_last(index) else self.state.stage
-        own = self.scales.columns_at(last) + self.own_column if self.single_columns else None
+        if self.single_columns:
+            self._add_columns(index, following)
+            return
+        self._release_read(index)
         rows, columns = self.read[index]
         products = {
             (block, number): [row * scale for row in scales]
@@ -119,31 +175,36 @@ class ScaledMainloop(PromotedMainloop):
             for number, scale in columns.items()
         }
         for tile in self.sets[index]:
-            total = self.total[tile.block][tile.column // 2 : (tile.column + tile.columns) // 2]
-            for i in range(0, len(total), 4):  # 8 columns: two neighbours of each of two rows
-                column = tile.column + i * 2
-                if own is None:
-                    scale = products[tile.block, column // self.unit]
-                    factors = [scale[half % len(scale)] for half in (0, 0, 1, 1)]
-                else:
-                    factors = self._factors(index, rows[tile.block], own, column)
-                for j, factor in enumerate(factors):
-                    self.k.mad(tile.registers[i + j], factor, total[i + j], into=total[i + j])
-        if self.single_columns:
-            self._release_read(index)
+            for column in range(tile.column, tile.column + tile.columns, 8):
+                scale = products[tile.block, column // self.unit]
+                factors = [scale[half % len(scale)] for half in (0, 0, 1, 1)]
+                self._add_scaled(tile, column, factors)
 
-    def _factors(self, index: int, rows: list[Any], own: Any, column: int) -> list[Any]:
-        """What a thread's four accumulators of 8 columns are multiplied by, where each column has
-        a scale. ``own``: the address of the thread's first one.
+    def _add_columns(self, index: int, following: int | None) -> None:
+        """The same where each column has a scale. As soon as the registers of 8 columns are free,
+        the scales of the following set's columns are read into them.
         """
-        run, before = self.scales.columns, 1 if self._reads_last(index) else 0
-        matrix, column = divmod(column, self.half)
-        of_matrix = own + matrix * run.matrix_bytes
-        there, step = self._at(of_matrix, column, run, self.k_block - before), run.step
-        neighbours = (there + i for i in (0, step))
-        aligned = step == 1 and not run.anywhere
-        pair = there.aligned(8).load(2) if aligned else [x.load(1)[0] for x in neighbours]
-        return [rows[half % len(rows)] * scale for half in (0, 1) for scale in pair]
+        for column in list(self.pairs[index])[self.held :]:
+            self._read_pair(index, column, last=True)
+        again = following is not None and not (self.same_columns and index == 0)
+        ahead = self._held(following) if again else []
+        rows = self.read[index].rows
+        for number, (column, pair) in enumerate(self.pairs[index].items()):
+            for tile in self.sets[index]:
+                products = [[row * scale for scale in pair] for row in rows[tile.block]]
+                self._add_scaled(tile, column, products[0] + products[-1])
+            if number < len(ahead):
+                self._read_pair(following, ahead[number])
+        self._release_read(index)
+
+    def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
+        """Add a thread's accumulators of 8 columns, two neighbours of each of two rows, times
+        ``factors``.
+        """
+        first, total = (column - tile.column) // 2, self.total[tile.block]
+        for i, factor in enumerate(factors):
+            at = column // 2 + i
+            self.k.mad(tile.registers[first + i], factor, total[at], into=total[at])
 
     def _release_read(self, index: int) -> None:
         if self._reads_last(index):
