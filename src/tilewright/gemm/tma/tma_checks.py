@@ -73,7 +73,12 @@ def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
     """Whether a thread's registers hold the partial accumulators of two stages beside the totals
     that they are promoted to.
     """
-    return bool(3 * config.accumulator_registers <= _max_accumulator_registers(problem, config))
+    return bool(has_accumulator_sets(problem, config))
+
+
+def has_accumulator_sets(problem: Problem, configs: Geometry) -> Any:
+    """The same of one configuration, or of each of a column of them."""
+    return 3 * configs.accumulator_registers <= _max_accumulator_registers(problem, configs)
 
 
 def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_Rule]:

@@ -9,25 +9,44 @@ import numpy as np
 from ...block_scaling import BLOCK
 from ...columns import power_of_two_divisor, select
 from ...problem import Problem
+from ..tma_checks import has_accumulator_sets
 from ..tma_columns import TmaColumns
+from ..tma_geometry import WGMMA_ROWS
 
+WARPS = 4  # of a warpgroup
+SHARED_BYTES = 128  # of shared memory per cycle
 # Cycles of a k-block:
 SCALE_UNIT = {64: 10, 32: 45, 16: 45, 8: 45}  # for each unit of these columns but one
-SCALE_COLUMN = 1.8  # and a warpgroup, for each column that has block scales of its own
+SCALE_WORD = 0.75  # where each column has a scale: for a word of 32 threads
+SCALE_PRODUCT = 0.4  # and for a product of two scales in the threads of a warp of each quarter SM
 
 
 def scale_reads(problem: Problem, configs: TmaColumns) -> Any:
     """Cycles of a k-block in which math warps read block scales: of units of columns, which surely
-    lie in one block, or of columns. If both sides have single scales, all tiles read alike.
+    lie in one block, or of columns.
     """
     scaling = problem.scaling
-    if scaling is None or scaling.rows == scaling.columns == 1:
+    if scaling is None:
         return 0.0
     matrices = select(configs.swap, 1, 2 if problem.pair else 1)
     bn = configs.tile[1] // matrices
-    single = select(configs.swap, scaling.rows == 1, scaling.columns == 1)
     unit = power_of_two_divisor(bn, BLOCK)
     each = sum(np.where(unit == size, cost, 0) for size, cost in SCALE_UNIT.items())
-    warpgroups = np.where(configs.pingpong, 1, configs.consumers)
     units = matrices * bn // unit
-    return np.where(single, SCALE_COLUMN * configs.tile[1] * warpgroups, each * (units - 1))
+    single = select(configs.swap, scaling.rows == 1, scaling.columns == 1)
+    return np.where(single, _column_reads(problem, configs), each * (units - 1))
+
+
+def _column_reads(problem: Problem, configs: TmaColumns) -> Any:
+    """Cycles where each column has a scale, which the 64-row blocks of a warpgroup share, and where
+    the halves of a warpgroup's columns alternate, those in which wgmma reads its rows once more.
+    """
+    assert problem.scaling is not None
+    single_rows = select(configs.swap, problem.scaling.columns == 1, problem.scaling.rows == 1)
+    warpgroups = np.where(configs.pingpong, 1, configs.consumers)
+    blocks, width = configs.warpgroup_rows // WGMMA_ROWS, configs.tile[1]
+    words = warpgroups * WARPS * (width // 4 + blocks * (1 + single_rows))
+    products = warpgroups * configs.accumulator_registers * (1 + single_rows) / 2
+    halves = (blocks == 1) & ~has_accumulator_sets(problem, configs)
+    again = halves * warpgroups * (WGMMA_ROWS * BLOCK / SHARED_BYTES)
+    return SCALE_WORD * (words + again) + SCALE_PRODUCT * products
