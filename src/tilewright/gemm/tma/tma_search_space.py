@@ -46,8 +46,8 @@ TILES = {
 STACK_TILES = {(64, 2, True): (64, 32, 16)}
 # Of two matrices B besides, swapped: a warpgroup has 64 rows of each.
 PAIR_TILES = {(128, 1, False): (128, 96, 64, 48, 32, 16)}
-# Of scales of single rows and columns besides: two 64-row blocks of a warpgroup share the columns'.
-LINE_TILES = {(256, 2, False): (96, 64, 32)}
+# Where each of the tile's columns has block scales besides: a warpgroup's 64-row blocks share them.
+LINE_TILES = {(256, 2, False): (96,)}
 # Of prepared weights: those of 64 rows with several warpgroups are sliced along K.
 WEIGHT_TILES = {
     (256, 2, False): (128, 96, 64),
@@ -141,8 +141,6 @@ def _warpgroups(problem: Problem) -> list[_Warpgroups]:
     if problem.weights is not None:
         return [(*warpgroups, True) for warpgroups in WEIGHT_TILES]
     tables = TILES | STACK_TILES
-    if _has_single_scales(problem):
-        tables |= LINE_TILES
     found = [(*warpgroups, swap) for warpgroups, swap in product(tables, (False, True))]
     if problem.pair:
         found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
@@ -154,15 +152,15 @@ def _table(problem: Problem, warpgroups: _Warpgroups) -> tuple[int, ...]:
     key = warpgroups[:3]
     if problem.weights is not None:
         return WEIGHT_TILES[key]
-    if key in LINE_TILES and _has_single_scales(problem):
+    if key in LINE_TILES and _has_column_scales(problem, warpgroups[3]):
         return LINE_TILES[key]
     return (TILES | STACK_TILES | PAIR_TILES)[key]
 
 
-def _has_single_scales(problem: Problem) -> bool:
-    """Whether each row of A and each column of B has block scales of its own."""
+def _has_column_scales(problem: Problem, swap: bool) -> bool:
+    """Whether each of the tile's columns has block scales."""
     scaling = problem.scaling
-    return scaling is not None and scaling.rows == scaling.columns == 1
+    return scaling is not None and (scaling.rows if swap else scaling.columns) == 1
 
 
 def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:

@@ -23,9 +23,10 @@ from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
 
 LANES = 32
-# Registers of a thread for accumulators and the scales of columns, by the number of consumers; of
-# two a copy warp takes some more.
-HELD_REGISTERS, COPY_REGISTERS = {1: 212, 2: 212, 3: 132}, 8
+# Registers of a thread for accumulators and the scales of columns, by the number of consumers; less
+# some that a copy warp gets, that release stages of other CTAs, and that hold the rows of a group.
+HELD_REGISTERS = {1: 212, 2: 212, 3: 132}
+COPY_REGISTERS, CLUSTER_REGISTERS, GROUP_REGISTERS = 8, 8, 4
 WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
 
 
@@ -80,7 +81,9 @@ class ScaledMainloop(PromotedMainloop):
         """Of how many times 8 columns registers hold the scales from one promotion to the next."""
         problem, config = self.problem, self.config
         copied = problem.gathers or (problem.scaling is not None and problem.scaling.loaded_by_warp)
-        registers = HELD_REGISTERS[config.consumers] - (COPY_REGISTERS if copied else 0)
+        taken = COPY_REGISTERS * copied + CLUSTER_REGISTERS * (config.ctas > 1)
+        taken += GROUP_REGISTERS * (problem.groups is not None and problem.groups.along == "m")
+        registers = HELD_REGISTERS[config.consumers] - taken
         used = config.accumulator_registers * (3 if self.by_stage else 2)
         return max(0, registers - used) // 2
 
