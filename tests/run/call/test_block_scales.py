@@ -19,6 +19,7 @@ from references.block_scaled_products import (
     COPIED,
     PAIRS,
     ROWS_BLOCKS,
+    ROWS_COLUMNS,
     BlockScaledCase,
     operands,
     pair_product,
@@ -313,10 +314,22 @@ def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
     assert same(got, reference(a, b, scales))
 
 
-def test_the_checked_machine_finds_no_race() -> None:
-    """Several work tiles of two SMs: the warp that copies scales runs ahead of those that read."""
+@pytest.mark.parametrize(
+    ("config", "scaling", "mnk"),
+    [
+        ("tma:128x64x128:2:3", ROWS_BLOCKS, (300, 150, 700)),
+        ("tma:256x96x128:2:3", ROWS_COLUMNS, (300, 152, 700)),
+        ("tma:128x128x128:2:3~", ROWS_COLUMNS, (150, 300, 500)),
+    ],
+)
+def test_the_checked_machine_finds_no_race(
+    config: str, scaling: BlockScaling, mnk: tuple[int, int, int]
+) -> None:
+    """Several work tiles of two SMs: the warp that copies scales runs ahead of those that read, and
+    those that read scales of columns read them before the promotion that needs them.
+    """
     few = replace(FEW, sms=2)
-    a, b, scales = operands((300, 150, 700), ROWS_BLOCKS, ("e4m3", "e5m2"))
+    a, b, scales = operands(mnk, scaling, ("e4m3", "e5m2"))
     on = VmDevice(few, checked=True, seed=1)
-    got = product(a, b, scales, config="tma:128x64x128:2:3", out_dtype="f32", device=on)
+    got = product(a, b, scales, config=config, out_dtype="f32", device=on)
     assert same(got, reference(a, b, scales))

@@ -43,10 +43,13 @@ CASES = [
     BlockScaledCase("tma:64x24x128:1:4*3~", ROWS_COLUMNS, (23, 100, 900)),
     BlockScaledCase("tma:128x144x128:2:4", ROWS_BLOCKS, (130, 288, 200)),
     BlockScaledCase("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
+    BlockScaledCase("tma:256x96x128:2:3", ROWS_COLUMNS, (300, 100, 400)),
+    BlockScaledCase("tma:128x128x128:2:3~", ROWS_COLUMNS, (120, 140, 500)),
 ]
 
 # Of A and of B: the dimension along which scales are contiguous, in rows of 16 bytes.
 CONTIGUOUS = [("mn", "k"), ("k", "mn"), ("mn", "mn"), ("k", "k"), ("", "k"), ("mn", "")]
+CONTIGUOUS += [("mn", "mn"), ("k", "k")]
 COPIED = [
     BlockScaledCase("tma:64x64x128:1:4", ROWS_BLOCKS, (100, 190, 700)),
     BlockScaledCase("tma:128x192x128:2:4", ROWS_BLOCKS, (70, 400, 200)),
@@ -54,6 +57,8 @@ COPIED = [
     BlockScaledCase("tma:128x96x128:2p:3*2", ROWS_COLUMNS, (140, 100, 1300)),
     BlockScaledCase("tma:256x64x128:2:3/1x2", BLOCKS, (520, 100, 600)),
     BlockScaledCase("tma:128x48x128:2:4d", BLOCKS_COLUMNS, (200, 90, 640)),
+    BlockScaledCase("tma:256x96x128:2:3/1x2~", ROWS_COLUMNS, (200, 300, 700)),
+    BlockScaledCase("tma:128x128x128:2:3", ROWS_COLUMNS, (100, 132, 500)),
 ]
 
 PAIRS = [  # the case, and how the scales lie
