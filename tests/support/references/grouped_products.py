@@ -122,6 +122,7 @@ EIGHT_BITS_ALONG_K = (  # the blocks of scales of A and B, or the type; the conf
     ((128, 128), (1, 128), "tma:64x64x128:1:3~"),
     ("e4m3", None, "tma:128x64x128:2:3"),
     ("s8", None, None),
+    ((1, 128), (1, 128), "tma:256x96x128:2:3~"),
 )
 
 

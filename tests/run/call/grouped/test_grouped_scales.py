@@ -17,7 +17,7 @@ pytestmark = pytest.mark.vm
 
 SIZES, N, K, CAPACITY = (3, 0, 70, 1), 160, 256, 72  # groups begin at rows 0, 3 and 73
 BLOCKS = ((1, 128), (128, 128)), ((1, 128), (128, 1))
-CONFIGS = ("tma:128x64x128:2:3", "tma:64x32x128:1:3~")
+CONFIGS = ("tma:128x64x128:2:3", "tma:64x32x128:1:3~", "tma:256x96x128:2:3/1x2~")
 
 
 def _resident(array: Any, along_rows: bool) -> Resident:
@@ -45,6 +45,7 @@ def _transposed(stack: Resident) -> Resident:
         pytest.param(BLOCKS[1], CONFIGS[0], marks=pytest.mark.slow),
         pytest.param(BLOCKS[0], CONFIGS[1], marks=pytest.mark.slow),
         (BLOCKS[1], CONFIGS[1]),
+        pytest.param(BLOCKS[0], CONFIGS[2], marks=pytest.mark.slow),
     ],
 )
 def test_scales_contiguous_along_rows_or_k(blocks: Any, config: str, counts: bool) -> None:
