@@ -189,15 +189,16 @@ class ScaledMainloop(PromotedMainloop):
         """
         for column in list(self.pairs[index])[self.held :]:
             self._read_pair(index, column, last=True)
-        again = following is not None and not (self.same_columns and index == 0)
-        ahead = self._held(following) if again else []
+        ahead: list[tuple[int, int]] = []
+        if following is not None and not (self.same_columns and index == 0):
+            ahead = [(following, column) for column in self._held(following)]
         rows = self.read[index].rows
         for number, (column, pair) in enumerate(self.pairs[index].items()):
             for tile in self.sets[index]:
                 products = [[row * scale for scale in pair] for row in rows[tile.block]]
                 self._add_scaled(tile, column, products[0] + products[-1])
             if number < len(ahead):
-                self._read_pair(following, ahead[number])
+                self._read_pair(*ahead[number])
         self._release_read(index)
 
     def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
