@@ -20,12 +20,14 @@ from tilewright.gemm import (
     relayout_problem,
     splitk_reduction,
 )
+from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
 H200 = device_spec("H200")
 BF16 = Problem(4096, 4096, 4096, "bf16", "bf16", "bf16")
+LINES = BlockScaling(1, 1, contiguous=("mn", "mn"))
 KINDS = {
     "bf16": BF16,
     "C": replace(BF16, with_c=True),
@@ -38,6 +40,8 @@ KINDS = {
     "e4m3": Problem(4096, 4096, 4096, "e4m3", "e5m2", "bf16"),
     "e4m3, fast": Problem(4096, 4096, 4096, "e4m3", "e4m3", "f16", fast=True),
     "s8": Problem(4096, 4096, 4096, "s8", "u8", "s32", with_c=True),
+    "scales of columns": Problem(4096, 4096, 4096, "e4m3", "e4m3", "bf16", scaling=LINES),
+    "scales of columns to f32": Problem(4096, 4096, 4096, "e4m3", "e4m3", "f32", scaling=LINES),
 }
 SIZES = (
     (4096, 4096, 4096), (4096, 28672, 8192), (16, 8192, 8192), (512, 512, 65536), (300, 70, 90),
@@ -93,3 +97,14 @@ def test_every_way_through_the_kernel(text: Any) -> None:
 def test_sums_are_added_up_while_others_are_made(text: Any) -> None:
     """Its registers are read while wgmma writes others: that is where the assembler serialises."""
     check(KINDS["e4m3"], parse(text))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("contiguous", [("mn", "mn"), ("k", "k"), ("", "")], ids=str)
+@pytest.mark.parametrize(
+    "text",
+    ["tma:256x96x128:2:4~", "tma:128x128x128:2:4", "tma:256x96x128:2:4/1x2", "tma:192x96x128:3:3"],
+)
+def test_scales_of_columns_are_held_in_registers(text: Any, contiguous: tuple[str, str]) -> None:
+    """Beside two accumulators of each element, or three; a copy warp and clusters take some."""
+    scaling = replace(LINES, contiguous=contiguous)
+    check(replace(KINDS["scales of columns to f32"], scaling=scaling), parse(text))  # type: ignore[arg-type]
