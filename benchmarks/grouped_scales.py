@@ -47,8 +47,10 @@ ROWS = (
     "masked-32:192of4096x6144x7168=chosen,tma:256x96x128:2:4@16~,tma:128x192x128:2:4@16~,"
     "tma:64x192x128:1:6@16,bf16",
     "masked-32:20of4096x4096x4096=chosen,tma:64x24x128:1:12@16~,bf16,bf16/tma:64x24x128:1:10@8~",
-    "k-4:4096x7168x8192=chosen,tma:128x128x128:2:5@16,tma:128x160x128:2:5@16,add",
-    "k-8:7168x2048x4096=chosen,tma:128x128x128:2:5@16,tma:256x96x128:2:4@16,add",
+    "k-4:4096x7168x8192=chosen,tma:128x128x128:2:5@16,tma:128x160x128:2:5@16,add,"
+    "add/tma:256x96x128:2:3@16",
+    "k-8:7168x2048x4096=chosen,tma:128x128x128:2:5@16,tma:256x96x128:2:4@16,add,"
+    "add/tma:256x96x128:2:3@16~",
 )
 DEVICE, E4M3, BF16 = "cuda", torch.float8_e4m3fn, torch.bfloat16
 CHECKED = 8  # rows of a group
