@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
-from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
+from .cp_async import multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
 from .epilogue import maxima_reset, reduction_kernel
@@ -53,8 +53,8 @@ MULTISTAGE = KernelDefinition(
 SIMT = KernelDefinition(
     simt.build,
     simt.launch_shape,
-    cp_async_mainloop.kernel_arguments,
-    cp_async_mainloop.problem_class,
+    simt.kernel_arguments,
+    simt.problem_class,
 )
 TMA = KernelDefinition(
     tma_kernel.build,
@@ -193,8 +193,6 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
         found.insert(0, COUNTER_RESET)
     if isinstance(config, TmaConfig) and shares_tiles(problem, config, device):
         found.insert(0, FLAG_RESET)
-    if isinstance(config, SimtConfig):
-        return found
     if workspace.split_k_bytes(problem, config, device):
         found.append(SPLITK_REDUCTION)
     return found

@@ -19,7 +19,6 @@ from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from . import workspace
-from .cp_async.multistage_config import Config
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
@@ -28,6 +27,7 @@ from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
 from .problem import SIZE_LIMIT, UNIT_SIZES, Problem
 from .rasterization import tile_coordinates
+from .tma.tma_config import TmaConfig
 from .workspace import SplitKConfig, d_tile
 
 THREADS = 256
@@ -86,7 +86,7 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
 
 def _is_programmatic(config: SplitKConfig) -> bool:
     """Whether the GEMM kernel launches its dependents early: ``tma`` does."""
-    return not isinstance(config, Config)
+    return isinstance(config, TmaConfig)
 
 
 def kernel_arguments(

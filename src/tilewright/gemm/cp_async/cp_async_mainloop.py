@@ -180,6 +180,8 @@ class CpAsyncMainloop(ABC):
 
     part: int  # K extent of a fragment
     split = 1  # parts of K that different CTAs compute
+    tile_type: type[OperandTile] = OperandTile
+    slices = 1  # parts of a k-tile that different threads compute
     a: list[list[Any]]
     b: list[list[Any]]
     accumulators: list[list[Any]]
@@ -268,7 +270,8 @@ class CpAsyncMainloop(ABC):
         for operand, (pointer, leading), limit, first in given:
             at, source = self.shared + offset, global_pointer(k, pointer)
             corner = first, self.start_k
-            self.tiles.append(OperandTile(k, operand, source, leading, limit, depth, corner, at))
+            made = self.tile_type(k, operand, source, leading, limit, depth, corner, at)
+            self.tiles.append(made)
             offset += operand.bytes
         self.partition()
         self.copied: list[CopiedTile] = list(self.tiles)
@@ -298,7 +301,7 @@ class CpAsyncMainloop(ABC):
     def mainloop(self) -> None:
         """Accumulate the CTA's tile."""
         k, stages = self.k, self.config.stages
-        inner = self.config.tile[2] // self.part
+        inner = self.config.tile[2] // (self.part * self.slices)
         self.clear()
         if stages == 1:
             self._single_stage(inner)

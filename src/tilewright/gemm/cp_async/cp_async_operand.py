@@ -158,6 +158,8 @@ class OperandTile:
     first stage.
     """
 
+    batch = BATCH
+
     def __init__(
         self,
         k: Builder,
@@ -197,8 +199,8 @@ class OperandTile:
         whole = make_tensor(source.cast(operand.type), self.matrix), self.tile
         parts = map(thread.partition_S, (*whole, make_identity_tensor(self.matrix.shape)))
         self.count = operand.count
-        self.looped = operand.align < 4 or self.count > BATCH
-        batch = (None, min(BATCH, self.count))
+        self.looped = operand.align < 4 or self.count > self.batch
+        batch = (None, min(self.batch, self.count))
         self.source, self.target, self.where = (
             logical_divide(group_modes(part, 1, 3), batch) for part in parts
         )
@@ -242,7 +244,7 @@ class OperandTile:
     def _copy_in_loop(self, source: Tensor, stage: Any, enabled: Any, depth_left: Any) -> None:
         """Copy small chunks, in a loop over batches."""
         k = self.k
-        batches = k.select(enabled, -(-self.count // BATCH), 0)
+        batches = k.select(enabled, -(-self.count // self.batch), 0)
         for number in k.range(0, batches, unroll=False):
             loaded = []
             for index, chunk in enumerate(iterate_slices(source[None, (None, number)])):

@@ -1,8 +1,10 @@
 """Kernel ``simt``: cp.async into a ring of stages, FFMA: f32 without tensor cores, sm_80 and later.
 
-Each element of D has one accumulator, which begins at +0 and adds the products in ascending k, one
-``fma.rn`` each, whatever the configuration: the bits depend on the matrices alone. Subnormals are
-kept.
+An accumulator begins at +0 and adds products in ascending k, one ``fma.rn`` each; subnormals are
+kept. Without slices and split-K each element of D has one accumulator, so its bits depend on the
+matrices alone. S slices divide each k-tile of BK: slice s has the k of which k' mod BK is from
+s·BK/S on, where k' counts so that K ends with a whole k-tile. Split-K divides the k-tiles in order.
+D is the sum over the parts of split-K of the sums over the slices, each in order.
 
 In shared memory both operands are MN-major: a thread loads its rows and columns of a k as vectors
 of 16 bytes. An operand that is K-major in global memory is transposed by copies of 4 bytes; its
@@ -11,71 +13,57 @@ pitch is 4 elements more than the tile, so that 8 neighbours along K of 4 rows a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
-from ...layout import Layout, Tensor, composition, make_layout, make_tensor
+from ...layout import Layout, Tensor, make_tensor
 from ...mma import CopyAtom, UniversalCopy
 from ...target import DeviceSpec
 from ..epilogue.output_stores import OutputStores
-from ..kernel_launch import LaunchShape
+from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from ..parameter_declaration import parameter
 from ..problem import Problem
 from ..workspace import SIMT_UNIT
+from . import cp_async_mainloop
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
-from .cp_async_mainloop import CpAsyncMainloop, exhaust, problem_class, traced
-from .cp_async_operand import CpAsyncOperand
-from .simt_config import COLUMN_LANES, PAD, TYPE, VECTOR, SimtConfig
-
-TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
-
-
-class SimtOperand(CpAsyncOperand):
-    """An operand that is MN-major in shared memory."""
-
-    __slots__ = ()
-
-    @property
-    def pitch(self) -> int:
-        """Elements from one k to the next."""
-        return self.extent + (PAD if self.contiguous == "k" else 0)
-
-    @property
-    def layout(self) -> Any:
-        """The tile in shared memory: (row, k) → element."""
-        return Layout((self.extent, self.depth), (1, self.pitch))
-
-    def thread_layout(self, share: Layout) -> Layout:
-        """(thread, values, k) → element, of each thread's share of the tile's rows."""
-        return make_layout(*composition(self.layout[0], share), self.layout[1])
-
-    @property
-    def bytes(self) -> int:
-        return self.pitch * self.depth * self.size
-
-    @property
-    def row_chunks(self) -> int:
-        most = TRANSPOSED if self.contiguous == "k" else self.threads
-        return min(super().row_chunks, most)
+from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, exhaust, traced
+from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig
+from .simt_epilogue import Block, blocks, store_partials, summed_blocks
+from .simt_operand import SimtOperand, SimtTile, operands
 
 
-def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
-    """The operands of a stage: tiles of A and B."""
-    bm, bn, bk = config.tile
-    full_k = problem.k % bk == 0
+@dataclass(frozen=True)
+class SplitKSimtParameters(CpAsyncParameters):
+    """With split-K the result is written to the workspace."""
 
-    def operand(name: str, size: int, tile: int, major: str, align: int) -> SimtOperand:
-        transposed = major == "k"
-        contiguous, align = ("k", 4) if transposed else ("mn", align)
-        full = size % tile == 0
-        return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
+    d: Reg = parameter("u64", address="w")
 
-    return (
-        operand("a", problem.m, bm, problem.a_major, problem.align_a),
-        operand("b", problem.n, bn, problem.b_major, problem.align_b),
-    )
+
+def kernel_arguments(
+    problem: Problem, config: SimtConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
+) -> KernelArguments:
+    """The parameter block for matrices with these strides."""
+    if config.split == 1:
+        return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
+    inputs = {x: stride for x, stride in strides.items() if x in "ab"}
+    return cp_async_mainloop.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
+
+
+def problem_class(problem: Problem, config: SimtConfig) -> Problem:
+    """The problem that represents all with the same kernel. With split-K the kernel stores partial
+    accumulators, and the reduction kernel reads C and writes D.
+    """
+    shown = problem if config.split == 1 else _partial_problem(problem)
+    return cp_async_mainloop.problem_class(shown, config)
+
+
+def _partial_problem(problem: Problem) -> Problem:
+    """The problem whose result is the accumulator."""
+    return replace(problem, with_c=False, align_c=16, align_d=16, epilogue=None, d=TYPE)
 
 
 def build(problem: Problem, config: SimtConfig) -> Traced:
@@ -92,20 +80,45 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
-    """The launch: a CTA for each tile of each D."""
-    return LaunchShape((config.tiles(problem), 1, 1), (config.threads, 1, 1))
+    """The launch: a CTA for each tile of each D and each part of split-K."""
+    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1))
 
 
 class SimtKernel(CpAsyncMainloop):
     """The body of the kernel: the K of a fragment is 1, products are FFMAs."""
 
     part = 1
+    tile_type = SimtTile
+    tiles: list[SimtTile]
 
     def __init__(
         self, k: Builder, problem: Problem, config: SimtConfig, limits: tuple[Reg, Reg]
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes, 128)
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
+        self.split, self.slices = config.split, config.slices
+
+    def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
+        super().inputs(a, b, depth, index)
+        bk = self.config.tile[2]
+        if self.problem.k % bk:
+            lead = (depth + (bk - 1)) // bk * bk - depth
+            here = self.k.select(self.start_k == 0, lead, 0) if self.split > 1 else lead
+            for tile in self.tiles:
+                tile.begin(lead, here)
+
+    def _copies(self, enabled: Any) -> Iterator[None]:
+        """The copies of the next k-tile; only those of a CTA's first one compare k."""
+        if self.config.stages == 1:
+            for tile in self.tiles:
+                tile.continue_at(self.first_k == self.start_k)
+            return super()._copies(enabled)
+        return chain(super()._copies(enabled), self._end_first())
+
+    def _end_first(self) -> Iterator[None]:
+        for tile in self.tiles:
+            tile.lead = None
+        yield from ()
 
     # --- fragments ---
 
@@ -114,9 +127,13 @@ class SimtKernel(CpAsyncMainloop):
         for side, tile in enumerate(self.tiles):
             operand = self.parts[side]
             assert isinstance(operand, SimtOperand)
-            layout = operand.thread_layout(self.config.share(side))
-            mine = make_tensor(tile.tile.engine, layout)[self.k.tid.x, None, None]
-            vectors, depth = range(layout.size(1) // VECTOR), range(layout.size(2))
+            layout, engine = operand.thread_layout(self.config.share(side)), tile.tile.engine
+            each = operand.depth // self.slices
+            if self.slices > 1:
+                number = self.k.tid.x // self.config.slice_threads
+                engine = engine + number * (each * operand.pitch)
+            mine = make_tensor(engine, layout)[self.k.tid.x, None, None]
+            vectors, depth = range(layout.size(1) // VECTOR), range(each)
             self.addresses.append([[mine.at(((0, v), i)) for v in vectors] for i in depth])
             fragments.append(self.k.make_rmem_tensor((VECTOR, len(vectors), 2), TYPE))
         self.fragments = fragments
@@ -158,42 +175,64 @@ class SimtKernel(CpAsyncMainloop):
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.prologue()
         self.mainloop()
-        self.store(d, c, scale)
+        shares = [self.config.share(side) for side in range(2)]
+        mine = tuple(share[0](self.k.tid.x) for share in shares)
+        if self.split > 1:
+            store_partials(self.k, self.config, d.pointer, mine, self._blocks())
+        else:
+            first = tuple(f + x for f, x in zip(self.first, mine, strict=True))
+            self._store(d, c, scale, first)
 
-    def store(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
-        """Store D = α·accumulators + β·C: each thread its own rows, 4 columns at a time."""
-        k, config, problem = self.k, self.config, self.problem
+    def _blocks(self) -> Iterator[Block]:
+        """The blocks of D that this thread stores."""
+        if self.slices == 1:
+            return blocks(self.config, self.accumulators)
+        self.k.cp_async_wait(0)
+        self.k.barrier()
+        return summed_blocks(self.k, self.config, self.accumulators, self.shared)
+
+    def _store(
+        self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg],
+        first: tuple[Any, ...],
+    ) -> None:  # fmt: skip
+        """Store D = α·accumulators + β·C: each thread its own rows, 4 columns at a time. ``first``:
+        its first row and column.
+        """
+        config, problem = self.config, self.problem
         bm, bn, _ = config.tile
         full = problem.m % bm == 0 and problem.n % bn == 0
-        out = VectorEpilogue(k, problem, full, d, c)
+        out = VectorEpilogue(self.k, problem, full, d, c)
         out.begin(self.limits, scale)
-        shares = [config.share(side) for side in range(2)]
-        first = tuple(f + s[0](k.tid.x) for f, s in zip(self.first, shares, strict=True))
         d_tile = out.tile(d, config.tile, first)
         c_tile = None if c is None else out.tile(c, config.tile, first)
-        rows, vectors = shares[0][1], shares[1][1][1]
         if d.graph and d.graph.reductions.outputs:
             self._store_units(d.graph, d.batch, first, full)
             return
-        for i, v in product(range(rows.size()), range(vectors.size())):
-            place = rows(i), vectors(v)
+        for place, accumulators in self._lines():
             at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
-            accumulators = self.accumulators[i][VECTOR * v : VECTOR * (v + 1)]
             d_pointer = d_tile.at(place)
             c_pointer = None if c_tile is None else c_tile.at(place)
-            out.store(accumulators, at, d_pointer, c_pointer)
+            out.store(list(accumulators), at, d_pointer, c_pointer)
+
+    def _lines(self) -> Iterator[tuple[tuple[Any, Any], Sequence[Reg]]]:
+        """The rows of 4 columns that this thread stores: where, and their accumulators."""
+        if self.slices > 1:
+            for row, column, lines in self._blocks():
+                yield from (((row + i, column), line) for i, line in enumerate(lines))
+            return
+        rows, vectors = self.config.share(0)[1], self.config.share(1)[1][1]
+        for i, v in product(range(rows.size()), range(vectors.size())):
+            yield (rows(i), vectors(v)), self.accumulators[i][VECTOR * v : VECTOR * (v + 1)]
 
     def _store_units(
         self, outputs: OutputStores, batch: Any, first: tuple[Any, ...], full: bool
     ) -> None:
-        """Store the outputs of an epilogue function with reductions: 4 rows of this thread are its
+        """Store the outputs of an epilogue function with reductions: a block of this thread is its
         part of a unit.
         """
-        rows, vectors = self.config.share(0)[1], self.config.share(1)[1][1]
-        for i, v in product(range(0, rows.size(), VECTOR), range(vectors.size())):
-            position = first[0] + rows(i), first[1] + vectors(v), batch
-            for down in range(VECTOR):
+        for row, column, lines in self._blocks():
+            position = first[0] + row, first[1] + column, batch
+            for down, line in enumerate(lines):
                 valid = True if full else position[0] + down < self.limits[0]
-                accumulators = self.accumulators[i + down][VECTOR * v : VECTOR * (v + 1)]
-                outputs.store(accumulators, position, valid, full, down)
+                outputs.store(line, position, valid, full, down)
             outputs.end_unit_of(position, SIMT_UNIT, COLUMN_LANES)

@@ -1,7 +1,8 @@
-"""Configuration of kernel ``simt``: the shape of tiles, threads and stages.
+"""Configuration of kernel ``simt``: the shape of tiles, threads, stages and parts of K.
 
 ``simt:128x256x8:16x16:4`` is a CTA tile of 128×256, 8 of K at a time, 16×16 threads (8×16 of the
-tile each), 4 stages.
+tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles of 32 are shared by
+4 slices of 8×8 threads, and 6 CTAs compute each tile, a sixth of K each.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ...errors import ConfigError, TargetError
 from ...layout import Layout
 from ...target import DeviceSpec, Limits
 from ..config_checks import (
+    MAX_SPLIT,
     check_counts,
     check_epilogue,
     check_kinds,
@@ -35,7 +37,7 @@ COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits th
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
-_NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
+_NOTATION = notation(r"simt:#x#x#:#x#(?:x#)?:#(?:/#)?(?:\*#)?(?:@#)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class SimtConfig:
 
     ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: rows of tiles
     that are rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register
-    budget). Raises ConfigError.
+    budget), ``split``: parts of K that different CTAs compute, ``slices``: parts of each k-tile
+    that different threads of a CTA compute. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -52,9 +55,11 @@ class SimtConfig:
     stages: int
     group: int = 8
     ctas: int = 1
+    split: int = 1
+    slices: int = 1
 
     def __post_init__(self) -> None:
-        check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0)
+        check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
         check_tile(self, MIN_TILE)
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):
@@ -66,21 +71,43 @@ class SimtConfig:
                 raise ConfigError(
                     f"{self}: {size} of {name} must divide among {count} threads by multiples of 4"
                 )
+        self._check_parts()
         check_counts(self)
+
+    def _check_parts(self) -> None:
+        """Raises ConfigError for parts of K that a CTA or its threads cannot share."""
+        if not 1 <= self.split <= MAX_SPLIT:
+            raise ConfigError(f"{self}: split-K must be from 1 to {MAX_SPLIT}, got {self.split}")
+        most = min(self.accumulator_registers // VECTOR**2, self.tile[2] // 2)
+        if not 1 <= self.slices <= most or self.slices & (self.slices - 1):
+            raise ConfigError(
+                f"{self}: slices of a k-tile must be a power of two up to {most}, got {self.slices}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> SimtConfig:
-        """``simt:BMxBNxBK:TMxTN:STAGES``, then optionally ``/CTAS``, ``@GROUP``."""
+        """``simt:BMxBNxBK:TMxTN:STAGES`` or ``TMxTNxSLICES``, then optionally ``/CTAS``,
+        ``*SPLIT``, ``@GROUP``.
+        """
         found = numbers_of(_NOTATION, text, "simt:128x256x8:16x16:4")
-        bm, bn, bk, tm, tn, stages = (int(x) for x in found.groups()[:6])
-        return cls((bm, bn, bk), (tm, tn), stages, int(found[8] or 8), int(found[7] or 1))
+        bm, bn, bk, tm, tn = (int(x) for x in found.groups()[:5])
+        slices, stages, ctas, split, group = (int(found[i] or 1) for i in range(6, 11))
+        group = group if found[10] else 8
+        return cls((bm, bn, bk), (tm, tn), stages, group, ctas, split, slices)
 
     def __str__(self) -> str:
         tile, block = ("x".join(map(str, x)) for x in (self.tile, self.block))
-        return f"simt:{tile}:{block}:{self.stages}/{self.ctas}@{self.group}"
+        slices = f"x{self.slices}" if self.slices != 1 else ""
+        split = f"*{self.split}" if self.split != 1 else ""
+        return f"simt:{tile}:{block}{slices}:{self.stages}/{self.ctas}{split}@{self.group}"
 
     @property
     def threads(self) -> int:
+        return self.slice_threads * self.slices
+
+    @property
+    def slice_threads(self) -> int:
+        """Threads that share a tile of accumulators."""
         return self.block[0] * self.block[1]
 
     @property
@@ -95,12 +122,34 @@ class SimtConfig:
         step = lanes * VECTOR
         between = tuple(step * vectors * (i == side) for i in range(2))
         bits = tuple(VECTOR * bit for bit in _BITS[side])
-        threads = (2,) * len(bits)
-        return Layout(((threads, warps), (VECTOR, vectors)), ((bits, between), (1, step)))
+        lanes_shape = (2,) * len(bits)
+        if self.slices > 1:
+            warps, between = (*warps, self.slices), (*between, 0)
+        return Layout(((lanes_shape, warps), (VECTOR, vectors)), ((bits, between), (1, step)))
 
     def tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
         return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
+
+    # What the split-K reduction asks of every configuration: CTAs form no clusters here.
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        """CTAs of a cluster along M and N."""
+        return 1, 1
+
+    @property
+    def swap(self) -> bool:
+        """Whether Dᵀ is computed."""
+        return False
+
+    def cluster_tiles(self, problem: Problem) -> int:
+        """Tiles of D, or of all of them."""
+        return self.tiles(problem)
+
+    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
+        """Tiles that are not split along K."""
+        return self.tiles(problem) if self.split == 1 else 0
 
     @property
     def accumulator_registers(self) -> int:
@@ -115,9 +164,12 @@ class SimtConfig:
 
     @property
     def shared_bytes(self) -> int:
-        """The bytes of the stages, for any layout of the operands."""
+        """The bytes of the stages, for any layout of the operands, and after the mainloop of the
+        slices' accumulators.
+        """
         bm, bn, bk = self.tile
-        return self.stages * (bm + bn + 2 * PAD) * bk * 4
+        sums = self.slices * bm * bn * 4 if self.slices > 1 else 0
+        return max(self.stages * (bm + bn + 2 * PAD) * bk * 4, sums)
 
     def resident(self, limits: Limits) -> int:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""

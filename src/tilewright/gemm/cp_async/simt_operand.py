@@ -1,0 +1,124 @@
+"""Operands A and B of kernel ``simt``: MN-major in shared memory, single elements or vectors copied.
+
+K is counted from its end: where it is no multiple of the k-tile, the first k-tile begins ahead of
+the matrix, and only its copies compare k. Elements beyond M and N are not copied; what is in their
+place in shared memory reaches no element of D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...builder import Reg, iterate_slices
+from ...layout import Layout, Tensor, composition, make_layout
+from ..problem import Problem
+from .cp_async_operand import CpAsyncOperand, OperandTile
+from .simt_config import PAD, TYPE, SimtConfig
+
+TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
+
+
+class SimtOperand(CpAsyncOperand):
+    """An operand that is MN-major in shared memory."""
+
+    __slots__ = ()
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one k to the next."""
+        return self.extent + (PAD if self.contiguous == "k" else 0)
+
+    @property
+    def layout(self) -> Any:
+        """The tile in shared memory: (row, k) → element."""
+        return Layout((self.extent, self.depth), (1, self.pitch))
+
+    def thread_layout(self, share: Layout) -> Layout:
+        """(thread, values, k) → element, of each thread's share of the tile's rows."""
+        return make_layout(*composition(self.layout[0], share), self.layout[1])
+
+    @property
+    def bytes(self) -> int:
+        return self.pitch * self.depth * self.size
+
+    @property
+    def row_chunks(self) -> int:
+        most = TRANSPOSED if self.contiguous == "k" else self.threads
+        return min(super().row_chunks, most)
+
+
+def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
+    """The operands of a stage: tiles of A and B."""
+    bm, bn, bk = config.tile
+    full_k = problem.k % bk == 0
+
+    def operand(name: str, size: int, tile: int, major: str, align: int) -> SimtOperand:
+        transposed = major == "k"
+        contiguous, align = ("k", 4) if transposed else ("mn", align)
+        full = size % tile == 0
+        return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
+
+    return (
+        operand("a", problem.m, bm, problem.a_major, problem.align_a),
+        operand("b", problem.n, bn, problem.b_major, problem.align_b),
+    )
+
+
+class SimtTile(OperandTile):
+    """An operand in the kernel."""
+
+    batch = 32
+    lead: Any = None  # of the next k-tile: this many k are ahead of the matrix; None: none are
+    first_lead: Any = None
+
+    def begin(self, lead: Reg, here: Reg) -> None:
+        """Let k-tiles begin ``lead`` of K earlier, so that ``here`` of this CTA's first one are
+        ahead of the matrix.
+        """
+        ahead = lead.to("u64")
+        self.cursor.advance(0 - (ahead if self.operand.major else ahead * self.matrix.stride[1]))
+        self.lead = self.first_lead = here
+
+    def continue_at(self, first: Any) -> None:
+        """Compare k in the next k-tile if it is the ``first``."""
+        if self.first_lead is not None:
+            self.lead = self.k.select(first, self.first_lead, 0)
+
+    def copy(self, first_k: Any, stage: Any, enabled: Any) -> Iterator[None]:
+        k = self.k
+        source = Tensor(self.cursor.add_bytes(0), self.source.layout)
+        enabled = enabled if self.copies_here is True else enabled & self.copies_here
+        if self.looped:
+            self._copy_in_loop(source, stage, enabled, self.lead)
+            yield
+        else:
+            single = self.operand.chunk == 1
+            chunks = zip(iterate_slices(source), self.targets, self.inside, strict=True)
+            for i, (chunk, place, inside) in enumerate(chunks):
+                depth = self._depth_inside(self.where[0, i], self.lead)
+                here = enabled & inside if single and inside is not None else enabled
+                valid = self._valid(None if single else inside, depth)
+                there = Tensor(place.add_bytes(stage), self.chunk)
+                k.copy(self.atom, chunk, there, pred=here, valid=valid)
+                yield
+        self.cursor.advance(self.onward)
+
+    def _depth_inside(self, at: Any, lead: Any) -> Any:
+        """Whether the chunk at (row, k) is not ahead of the matrix; None if none is."""
+        return None if lead is None else self.k.compare("ge", at[1], lead)
+
+    def _rows_inside(self, at: Any) -> Any:
+        whole = self.operand.chunk == 1
+        return self._inside(at[0], self.rows_left, self.operand.major == 0 and not whole)
+
+    def _valid(self, rows: Any, depth: Any) -> Any:
+        if self.operand.chunk == 1:
+            exists = [x for x in (rows, depth) if x is not None]
+            if not exists:
+                return None
+            both = exists[0] if len(exists) == 1 else exists[0] & exists[1]
+            return self.k.select(both, self.operand.align, 0)
+        if depth is None:
+            return rows
+        return self.k.select(depth, self.operand.align if rows is None else rows, 0)
