@@ -4,19 +4,30 @@ Ratios are torch's time over ours: medians of CUDA-graph replays of both in turn
 mean and the least of the random shapes are what counts.
 
     python benchmarks/f32_products.py [--random 50] [--seed 1] [--kernels FILE]
-    python benchmarks/f32_products.py --build FILE     compile all kernels, without a GPU
+    python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
+    python benchmarks/f32_products.py --build FILE [--sweep 10] compile all kernels, without a GPU
+    python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
+
+A sweep times the best candidates of different tiles, and other numbers of parts of K for the best
+one. Its file has torch's and each configuration's microseconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from math import prod
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from compare.rows import Shape, random_shapes
+from compare.simt_fit import fit
 
 import tilewright
 from tilewright import gemm
@@ -24,79 +35,175 @@ from tilewright.run.devices import serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
 MOST = 4e11  # products of a shape
+TORCH = "torch"
+TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
+Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    options = parse_options()
+    if options.fit:
+        fit(json.loads(options.fit.read_text(encoding="utf-8")))
+        return
+    drawn = random_shapes(8 * options.random, options.seed)
+    shapes = [s for s in drawn if prod(s) <= MOST][: options.random]
+    if options.build:
+        build(SQUARES + shapes, options.build, options.sweep)
+        return
+    if options.kernels:
+        tilewright.load(options.kernels)
+    begin, times = time.perf_counter(), dict[Shape, Times]()
+    for shape in SQUARES + shapes:
+        times[shape] = measure(shape, candidates(shape, options.sweep))
+        if time.perf_counter() - begin > options.seconds:
+            print(f"time for {len(times)} of {len(SQUARES + shapes)} shapes")
+            break
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        rows = [[*shape, row] for shape, row in times.items()]
+        (options.out / "f32_sweep.json").write_text(json.dumps(rows), encoding="utf-8")
+    summarize({s: times[s] for s in shapes if s in times})
+    print(f"{time.perf_counter() - begin:.1f} s")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--random", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
-    options = parser.parse_args()
-    drawn = random_shapes(8 * options.random, options.seed)
-    shapes = [s for s in drawn if prod(s) <= MOST][: options.random]
-    if options.build:
-        build(SQUARES + shapes, options.build)
-        return
-    if options.kernels:
-        tilewright.load(options.kernels)
-    ratios = {shape: measure(shape) for shape in SQUARES + shapes}
-    random = [ratios[s] for s in shapes]
-    below = sorted((r, s) for s, r in ratios.items() if r < 1)
-    print(f"{len(random)} random shapes: geometric mean {statistics.geometric_mean(random):.3f}, "
-          f"least {min(random):.3f}, under 1.00: {below}")  # fmt: skip
+    parser.add_argument("--sweep", type=int, default=0, metavar="N", help="other candidates")
+    parser.add_argument("--out", type=Path, help="the folder of the sweep's file")
+    parser.add_argument("--seconds", type=float, default=1e9, help="time limit")
+    parser.add_argument("--fit", type=Path, help="a sweep's file")
+    return parser.parse_args()
 
 
-def build(shapes: list[Shape], file: Path) -> None:
+def summarize(times: dict[Shape, Times]) -> None:
+    """Print the ratios of the random shapes: of the choice, and of the best that was measured."""
+    for what in ("choice", "best candidate"):
+        ratios = {}
+        for shape, row in times.items():
+            theirs, *ours = row.values()
+            ratios[shape] = theirs / (ours[0] if what == "choice" else min(ours))
+        below = sorted((round(r, 3), s) for s, r in ratios.items() if r < 1)
+        print(f"{what}: {len(ratios)} random shapes: geometric mean "
+              f"{statistics.geometric_mean(ratios.values()):.3f}, least {min(ratios.values()):.3f}, "
+              f"{len(below)} under 1.00: {below}")  # fmt: skip
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def candidates(shape: Shape, count: int) -> list[str]:
+    """The best of ``count`` different tiles beside the choice, and its neighbours of other parts of
+    K.
+    """
+    if not count:
+        return []
+    plan = tilewright.plan(*shape, dtype="f32", device="vm")
+    found, best = dict[str, str](), str(plan.config)
+    more = []
+    for _, config in gemm.ranked(plan.problem, plan.device.target):
+        text = str(config)
+        tile, _, parts = text.partition("*")
+        tile = tile.partition("@")[0]
+        if tile == best.partition("*")[0].partition("@")[0] and text != best and len(more) < 2:
+            more.append(text)
+        if len(found) <= count:
+            found.setdefault(tile, text)
+    return [text for text in [*found.values(), *more] if text != best]
+
+
+def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
+    """The kernels of a shape's choice and candidates."""
+    plan = tilewright.plan(*shape, dtype="f32", device="vm")
+    for config in [plan.config, *map(gemm.parse, candidates(shape, count))]:
+        yield from gemm.kernels(plan.problem, config, plan.device.target)
+
+
+def build(shapes: list[Shape], file: Path, count: int) -> None:
     """Compile the kernels that an H200 runs for the shapes."""
-    kernels: serialized_kernel.Kernels = {}
-    for m, n, k in shapes:
-        plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
-        for kernel in gemm.kernels(plan.problem, plan.config, plan.device.target):
-            if ("sm_90a", str(kernel)) not in kernels:
-                kernels["sm_90a", str(kernel)] = serialized_kernel.build(kernel, "sm_90a")
-                print(kernel, flush=True)
+    wanted = {str(kernel): kernel for shape in shapes for kernel in kernels_of(shape, count)}
+    processes = len(os.sched_getaffinity(0))
+    print(f"{len(wanted)} kernels", flush=True)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        built = pool.map(serialized_kernel.build, wanted.values(), ["sm_90a"] * len(wanted))
+        kernels = {("sm_90a", name): made for name, made in zip(wanted, built, strict=True)}
     file.write_bytes(serialized_kernel.pack(kernels))
 
 
-def measure(shape: Shape) -> float:
-    """The ratio of a shape; prints it with the error against f64 on some rows."""
+# --- times ----------------------------------------------------------------------------------------
+
+
+def measure(shape: Shape, others: list[str]) -> Times:
+    """The microseconds of torch and of our configurations; prints the ratio of the choice with its
+    error against f64 on some rows.
+    """
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     m, n, k = shape
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     d, other = (torch.full((m, n), float("nan"), device="cuda") for _ in range(2))
-    times: dict[str, list[float]] = {}
-    graphs = {
-        "tilewright": graph(lambda: tilewright.matmul(a, b, out=d), shape),
-        "torch": graph(lambda: torch.mm(a, b, out=other), shape),
-    }
+    rows = torch.arange(0, m, max(1, m // 16), device="cuda")
+    exact = a[rows].double() @ b.double()
+    largest = a[rows].double().abs() @ b.double().abs()
+    graphs = {TORCH: graph(lambda: torch.mm(a, b, out=other), shape)}
+    chosen, errors = str(tilewright.plan(a, b).config), dict[str, float]()
+    for name in [chosen, *others]:
+        config = None if name == chosen else name
+        d.fill_(float("nan"))
+        graphs[name] = graph(
+            lambda config=config: tilewright.matmul(a, b, out=d, config=config), shape
+        )
+        torch.cuda.synchronize()
+        errors[name] = float(((d[rows].double() - exact).abs() / largest).max())
+        if not errors[name] < TOLERANCE or bool(d.isnan().any()):
+            print(f"WRONG: {shown(shape)} {name}: error {errors[name]:.1e}")
+    times = replayed(graphs, shape)
+    best = min((x, name) for name, x in times.items() if name != TORCH)
+    rate = 2 * prod(shape) / times[chosen] / 1e6
+    print(f"{shown(shape)}: {chosen} {rate:.1f} TFLOP/s, ratio {times[TORCH] / times[chosen]:.3f}, "
+          f"best {times[TORCH] / best[0]:.3f} {best[1]}, error {errors[chosen]:.1e}",
+          flush=True)  # fmt: skip
+    return times
+
+
+def replayed(graphs: dict[str, Callable[[], None]], shape: Shape) -> Times:
+    """Medians of replays in turn; torch and the choice have twice as many."""
+    import torch
+
+    first = list(graphs)[:2]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(7):
+    times: dict[str, list[float]] = {}
+    rounds = 7 if prod(shape) < 5e10 else 5
+    for turn in range(rounds):
         for name, replay in graphs.items():
+            if turn % 2 and name not in first:
+                continue
             begin.record()
             replay()
             end.record()
             torch.cuda.synchronize()
-            times.setdefault(name, []).append(begin.elapsed_time(end))
-    rows = torch.arange(0, m, max(1, m // 16), device="cuda")
-    exact = a[rows].double() @ b.double()
-    error = ((d[rows].double() - exact).abs() / (a[rows].double().abs() @ b.double().abs())).max()
-    ours, theirs = (statistics.median(times[name]) for name in ("tilewright", "torch"))
-    rate = 2 * prod(shape) * count(shape) / ours / 1e9
-    print(f"{m}×{n}×{k}: {rate:.1f} TFLOP/s, ratio {theirs / ours:.3f}, error {error:.1e}",
-          flush=True)  # fmt: skip
-    return theirs / ours
+            times.setdefault(name, []).append(begin.elapsed_time(end) * 1e3 / calls(shape))
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
-def count(shape: Shape) -> int:
+def shown(shape: Shape) -> str:
+    """A shape as text."""
+    return "×".join(map(str, shape))
+
+
+def calls(shape: Shape) -> int:
     """Products in a graph: about a millisecond."""
     return max(1, min(40, int(2e10 // prod(shape))))
 
 
 def graph(call: Callable[[], Any], shape: Shape) -> Callable[[], None]:
-    """A replay of ``count`` calls."""
+    """A replay of that many calls."""
     import torch
 
     for _ in range(2):
@@ -104,7 +211,7 @@ def graph(call: Callable[[], Any], shape: Shape) -> Callable[[], None]:
     torch.cuda.synchronize()
     made = torch.cuda.CUDAGraph()
     with torch.cuda.graph(made):
-        for _ in range(count(shape)):
+        for _ in range(calls(shape)):
             call()
     made.replay()
     return made.replay

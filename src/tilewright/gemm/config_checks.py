@@ -41,10 +41,15 @@ def check_kinds(config: Any, **lengths: int) -> None:
 def check_tile(config: Any, least: MmaShape) -> None:
     """Raises ConfigError for a tile size that is not a power of two of at least ``least``."""
     for name, size, smallest in zip("MNK", config.tile, least, strict=True):
-        if size < smallest or size & (size - 1):
-            raise ConfigError(
-                f"{config}: tile {name} must be a power of two, at least {smallest}, got {size}"
-            )
+        check_power_of_two(config, f"tile {name}", size, smallest)
+
+
+def check_power_of_two(config: Any, name: str, size: int, least: int) -> None:
+    """Raises ConfigError for a size that is not a power of two of at least ``least``."""
+    if size < least or size & (size - 1):
+        raise ConfigError(
+            f"{config}: {name} must be a power of two, at least {least}, got {size}"
+        )
 
 
 def check_counts(config: Any) -> None:

@@ -105,7 +105,7 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     ``tiny``: with those for stacks of tiny matrices.
     """
     problem, found = problem_with(key), list[AnyConfig]()
-    configs = table(problem, device)
+    configs = simt.candidates() if problem.a == simt.TYPE else table(problem, device)
     if tiny:
         configs = [*configs, *stack_configs(device)]
     if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):

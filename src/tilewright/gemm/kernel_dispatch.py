@@ -35,13 +35,27 @@ from .tma.tma_config import TmaConfig
 Strides = Mapping[str, MatrixStrides]
 
 
+def itself(config: Any) -> Any:
+    """The configuration, where every one has a kernel of its own."""
+    return config
+
+
 class KernelDefinition(NamedTuple):
-    """The functions that define a kernel; each takes the kernel's own class of configuration."""
+    """The functions that define a kernel; each takes the kernel's own class of configuration.
+    ``problem_class`` and ``config_class`` give what represents all with the same kernel.
+    """
 
     build: Callable[[Problem, Any], Traced]
     launch_shape: Callable[[Problem, Any, DeviceSpec], LaunchShape]
     kernel_arguments: Callable[[Problem, Any, Strides, DeviceSpec], KernelArguments]
     problem_class: Callable[[Problem, Any], Problem]
+    config_class: Callable[[Any], Any] = itself
+
+    def kernel(self, problem: Problem, config: Any) -> GemmKernel:
+        """The kernel, not traced yet."""
+        return GemmKernel(
+            self.build, self.problem_class(problem, config), self.config_class(config)
+        )
 
 
 MULTISTAGE = KernelDefinition(
@@ -55,6 +69,7 @@ SIMT = KernelDefinition(
     simt.launch_shape,
     simt.kernel_arguments,
     simt.problem_class,
+    simt.config_class,
 )
 TMA = KernelDefinition(
     tma_kernel.build,
@@ -77,6 +92,7 @@ SPLITK_REDUCTION = KernelDefinition(
     splitk_reduction.launch_shape,
     splitk_reduction.kernel_arguments,
     splitk_reduction.problem_class,
+    splitk_reduction.config_class,
 )
 
 
@@ -124,7 +140,7 @@ def launches(
     """
     gemm = tuple(
         KernelLaunch(
-            GemmKernel(kernel.build, kernel.problem_class(problem, config), config),
+            kernel.kernel(problem, config),
             kernel.launch_shape(problem, config, device),
             kernel.kernel_arguments(problem, config, strides, device),
         )
@@ -159,7 +175,7 @@ def kernels(
 ) -> tuple[GemmKernel, ...]:
     """The kernels of ``launches``, not traced yet."""
     gemm = tuple(
-        GemmKernel(kernel.build, kernel.problem_class(problem, config), config)
+        kernel.kernel(problem, config)
         for kernel in _definitions(problem, config, device)
     )
     first = maxima_reset.launches(problem, isinstance(config, TmaConfig))

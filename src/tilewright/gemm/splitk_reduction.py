@@ -19,6 +19,7 @@ from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from . import workspace
+from .cp_async.simt_config import SimtConfig
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
@@ -109,7 +110,7 @@ def kernel_arguments(
 
 def build(problem: Problem, config: SplitKConfig) -> Traced:
     """Trace the kernel, once for all problems of the same class."""
-    return _build(problem_class(problem, config), config)
+    return _build(problem_class(problem, config), config_class(config))
 
 
 def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
@@ -120,7 +121,13 @@ def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
     align = problem.align_d
     if problem.n % VECTOR:
         n, align = 1, problem.output.bits // 8
-    return replace(problem, m=m, n=n, k=k, batch=min(problem.batch, 2), align_d=align)
+    sizes = {"m": m, "n": n, "k": k, "batch": min(problem.batch, 2)}
+    return replace(problem, **sizes, align_a=16, align_b=16, align_d=align)
+
+
+def config_class(config: SplitKConfig) -> SplitKConfig:
+    """The configuration that represents all with the same kernel."""
+    return config.for_reduction() if isinstance(config, SimtConfig) else config
 
 
 @lru_cache(maxsize=256)

@@ -69,12 +69,12 @@ def unit_shape(problem: Problem, config: Any) -> tuple[int, int]:
     """Rows and columns of D in a unit: a warp's elements that have one partial result."""
     if isinstance(config, TmaConfig):
         return tma_reductions.unit_shape(problem, config)
+    if isinstance(config, SimtConfig) and not config.has_partials:
+        return SIMT_UNIT
     if problem.is_f64:
         return F64_UNIT
     if config.split > 1:
         return SPLIT_UNIT_ROWS, power_of_two_divisor(config.tile[1], SPLIT_UNIT_COLUMNS)
-    if isinstance(config, SimtConfig):
-        return SIMT_UNIT
     stored = STAGED_ROWS if problem.sparse == "b" else config.warp_tile[1]  # columns at a time
     columns = power_of_two_divisor(stored, WARP_ELEMENTS)
     return WARP_ELEMENTS // columns, columns

@@ -146,12 +146,14 @@ def traced(
                 c_matrix = OutputMatrix(global_pointer(k, c), p.ldc, problem.align_c)
             body.run(d_matrix, c_matrix, (alpha, beta))
 
-    bounds = {"block": config.threads, "min_ctas": config.ctas}
+    bounds: dict[str, Any] = {"block": config.threads, "min_ctas": config.ctas}
+    if getattr(config, "in_cluster", False):
+        bounds["cluster"] = (1, config.split, 1)
     parameters = parameters_with(parameters_class(problem), problem.epilogue, problem.scalar_type)
     return parameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
-def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
+def _split_range(blocks: Any, split: Any, part: Any) -> tuple[Any, Any]:
     """(first, number) of the k-blocks of a part of split-K."""
     each, more = blocks // split, blocks % split  # blocks · split may pass 2^32
     first, end = (each * i + more * i // split for i in (part, part + 1))
@@ -263,7 +265,7 @@ class CpAsyncMainloop(ABC):
         self.first = self.tile_at(index)
         self.depth, self.steps, self.start_k = depth, (depth + (bk - 1)) // bk, 0
         if self.split > 1:
-            first_block, self.steps = _split_range(self.steps, self.split, k.ctaid.y)
+            first_block, self.steps = _split_range(self.steps, self.parts_of_k(), k.ctaid.y)
             self.start_k = first_block * bk
         self.tiles, offset = [], 0
         given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
@@ -276,6 +278,10 @@ class CpAsyncMainloop(ABC):
         self.partition()
         self.copied: list[CopiedTile] = list(self.tiles)
         self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
+
+    def parts_of_k(self) -> Any:
+        """The number of parts of split-K."""
+        return self.split
 
     def counts(self) -> tuple[Any, Any]:
         """Rows and columns of tiles."""

@@ -28,7 +28,7 @@ BLOCKS = tuple((m, n) for m in (4, 8, 16, 32, 64) for n in (8, 16, 32, 64) if m 
 STAGES = (6, 5, 4, 3, 2)
 
 _MULTISTAGE = notation("#x#x#(?::(?:#x#)?(?::(?:#)?(p?))?)?(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")
-_SIMT = notation("simt:#x#x#(?::(?:#x#)?(?::(?:#)?)?)?(?:/#)?(?:@#)?")
+_SIMT = notation(r"simt:#x#x#(?::(?:#x#(?:x#)?)?(?::(?:#)?)?)?(?:/#)?(?:\*#(c?))?(?:@#)?")
 
 C = TypeVar("C", Config, SimtConfig)
 
@@ -65,17 +65,22 @@ def simt_candidates(text: str, device: DeviceSpec) -> Sequence[SimtConfig]:
     fit. Raises ConfigError where a part is invalid.
     """
     if text == "simt":
-        return simt.TABLE
+        return simt.candidates()
     found = _SIMT.fullmatch(text)
-    if not found or (found[4] and found[6]):
+    if not found or (found[4] and found[7]):
         return [SimtConfig.parse(text)]
-    written = _written(found, tile=(1, 2, 3), block=(4, 5), stages=(6,), ctas=(7,), group=(8,))
+    written = _written(found, tile=(1, 2, 3), block=(4, 5), slices=(6,), stages=(7,), ctas=(8,))
+    written |= _written(found, split=(9,), group=(11,))
+    written |= {"in_cluster": bool(found[10])} if found[9] else {}
 
     def shared_bytes(config: SimtConfig) -> int:
         return config.shared_bytes
 
     completed = _completed(SimtConfig, written, "block", BLOCKS, shared_bytes, device)
-    return _agreeing(simt.TABLE, written) + completed
+    if "split" not in written:
+        splits = product(completed, simt.SPLITS)
+        completed += [replace(config, split=split) for config, split in splits]
+    return _agreeing(simt.candidates(), written) + completed
 
 
 def _written(found: re.Match[str], **groups: tuple[int, ...]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def kernel_arguments(
     problem: Problem, config: SimtConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
-    if config.split == 1:
+    if not config.has_partials:
         return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
     inputs = {x: stride for x, stride in strides.items() if x in "ab"}
     return cp_async_mainloop.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
@@ -57,8 +57,16 @@ def problem_class(problem: Problem, config: SimtConfig) -> Problem:
     """The problem that represents all with the same kernel. With split-K the kernel stores partial
     accumulators, and the reduction kernel reads C and writes D.
     """
-    shown = problem if config.split == 1 else _partial_problem(problem)
-    return cp_async_mainloop.problem_class(shown, config)
+    shown = _partial_problem(problem) if config.has_partials else problem
+    copied = {f"align_{x}": 4 for x in "ab" if getattr(problem, f"{x}_major") == "k"}
+    return cp_async_mainloop.problem_class(replace(shown, **copied), config)
+
+
+def config_class(config: SimtConfig) -> SimtConfig:
+    """The configuration that represents all with the same kernel: the launch has the number of
+    parts of split-K, unless they are a cluster.
+    """
+    return config if config.in_cluster else replace(config, split=min(config.split, 2))
 
 
 def _partial_problem(problem: Problem) -> Problem:
@@ -68,7 +76,7 @@ def _partial_problem(problem: Problem) -> Problem:
 
 def build(problem: Problem, config: SimtConfig) -> Traced:
     """Trace the kernel, once for all problems of the same class."""
-    return _build(problem_class(problem, config), config)
+    return _build(problem_class(problem, config), config_class(config))
 
 
 @lru_cache(maxsize=256)
@@ -81,7 +89,8 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of each D and each part of split-K."""
-    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1))
+    cluster = (1, config.split, 1) if config.in_cluster else None
+    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1), cluster)
 
 
 class SimtKernel(CpAsyncMainloop):
@@ -119,6 +128,9 @@ class SimtKernel(CpAsyncMainloop):
         for tile in self.tiles:
             tile.lead = None
         yield from ()
+
+    def parts_of_k(self) -> Any:
+        return self.k.nctaid.y
 
     # --- fragments ---
 
@@ -177,7 +189,7 @@ class SimtKernel(CpAsyncMainloop):
         self.mainloop()
         shares = [self.config.share(side) for side in range(2)]
         mine = tuple(share[0](self.k.tid.x) for share in shares)
-        if self.split > 1:
+        if self.config.has_partials:
             store_partials(self.k, self.config, d.pointer, mine, self._blocks())
         else:
             first = tuple(f + x for f, x in zip(self.first, mine, strict=True))
@@ -185,7 +197,7 @@ class SimtKernel(CpAsyncMainloop):
 
     def _blocks(self) -> Iterator[Block]:
         """The blocks of D that this thread stores."""
-        if self.slices == 1:
+        if self.slices == 1 and not self.config.in_cluster:
             return blocks(self.config, self.accumulators)
         self.k.cp_async_wait(0)
         self.k.barrier()
@@ -216,7 +228,7 @@ class SimtKernel(CpAsyncMainloop):
 
     def _lines(self) -> Iterator[tuple[tuple[Any, Any], Sequence[Reg]]]:
         """The rows of 4 columns that this thread stores: where, and their accumulators."""
-        if self.slices > 1:
+        if self.slices > 1 or self.config.in_cluster:
             for row, column, lines in self._blocks():
                 yield from (((row + i, column), line) for i, line in enumerate(lines))
             return

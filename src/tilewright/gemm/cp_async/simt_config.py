@@ -7,7 +7,9 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
@@ -17,17 +19,19 @@ from ..config_checks import (
     check_counts,
     check_epilogue,
     check_kinds,
+    check_power_of_two,
     check_shared_memory,
-    check_tile,
     notation,
     numbers_of,
 )
 from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
+CLUSTER_TARGET = "sm_90"
 TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
-MIN_TILE = (16, 32, 8)  # a tile's M, N, K
+MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
+CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
 # A warp is 4×8 threads. The lane numbers of neighbours differ in the lowest bit along one dimension
 # and in the next one along the other, so that wide loads of both operands take the fewest
 # wavefronts.
@@ -37,7 +41,7 @@ COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits th
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
-_NOTATION = notation(r"simt:#x#x#:#x#(?:x#)?:#(?:/#)?(?:\*#)?(?:@#)?")
+_NOTATION = notation(r"simt:#x#x#:#x#(?:x#)?:#(?:/#)?(?:\*#(c?))?(?:@#)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class SimtConfig:
     ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: rows of tiles
     that are rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register
     budget), ``split``: parts of K that different CTAs compute, ``slices``: parts of each k-tile
-    that different threads of a CTA compute. Raises ConfigError.
+    that different threads of a CTA compute, ``in_cluster``: the CTAs that share a tile are a cluster
+    and add up their parts through distributed shared memory, not through the workspace. Raises
+    ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -57,48 +63,64 @@ class SimtConfig:
     ctas: int = 1
     split: int = 1
     slices: int = 1
+    in_cluster: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
-        check_tile(self, MIN_TILE)
+        self._check_tile()
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):
                 raise ConfigError(
                     f"{self}: threads along {name} must be a power of two from {lanes} on, "
                     f"got {count}"
                 )
-            if size < count * VECTOR:
+            if size % (count * VECTOR):
                 raise ConfigError(
                     f"{self}: {size} of {name} must divide among {count} threads by multiples of 4"
                 )
         self._check_parts()
         check_counts(self)
 
+    def _check_tile(self) -> None:
+        """Raises ConfigError for a tile that is not made of whole units."""
+        for name, size, unit in zip("MN", self.tile[:2], MIN_TILE[:2], strict=True):
+            if size < unit or size % unit:
+                raise ConfigError(
+                    f"{self}: tile {name} must be a multiple of {unit}, got {size}"
+                )
+        check_power_of_two(self, "tile K", self.tile[2], MIN_TILE[2])
+
     def _check_parts(self) -> None:
         """Raises ConfigError for parts of K that a CTA or its threads cannot share."""
-        if not 1 <= self.split <= MAX_SPLIT:
-            raise ConfigError(f"{self}: split-K must be from 1 to {MAX_SPLIT}, got {self.split}")
-        most = min(self.accumulator_registers // VECTOR**2, self.tile[2] // 2)
-        if not 1 <= self.slices <= most or self.slices & (self.slices - 1):
+        if not isinstance(self.in_cluster, bool):
+            raise ConfigError(f"in_cluster must be True or False, got {self.in_cluster!r:.60}")
+        allowed = CLUSTERS if self.in_cluster else range(1, MAX_SPLIT + 1)
+        if self.split not in allowed:
+            known = "2, 4 or 8 in a cluster" if self.in_cluster else f"from 1 to {MAX_SPLIT}"
+            raise ConfigError(f"{self}: split-K must be {known}, got {self.split}")
+        blocks = self.accumulator_registers // VECTOR**2
+        check_power_of_two(self, "slices", self.slices, 1)
+        if self.slices > self.tile[2] // 2 or blocks % self.slices:
             raise ConfigError(
-                f"{self}: slices of a k-tile must be a power of two up to {most}, got {self.slices}"
+                f"{self}: slices must be at most half of tile K, and divide a thread's {blocks} "
+                f"blocks of 4×4, got {self.slices}"
             )
 
     @classmethod
     def parse(cls, text: str) -> SimtConfig:
         """``simt:BMxBNxBK:TMxTN:STAGES`` or ``TMxTNxSLICES``, then optionally ``/CTAS``,
-        ``*SPLIT``, ``@GROUP``.
+        ``*SPLIT`` or ``*SPLITc`` (in a cluster), ``@GROUP``.
         """
         found = numbers_of(_NOTATION, text, "simt:128x256x8:16x16:4")
         bm, bn, bk, tm, tn = (int(x) for x in found.groups()[:5])
-        slices, stages, ctas, split, group = (int(found[i] or 1) for i in range(6, 11))
-        group = group if found[10] else 8
-        return cls((bm, bn, bk), (tm, tn), stages, group, ctas, split, slices)
+        slices, stages, ctas, split = (int(found[i] or 1) for i in range(6, 10))
+        group = int(found[11] or 8)
+        return cls((bm, bn, bk), (tm, tn), stages, group, ctas, split, slices, bool(found[10]))
 
     def __str__(self) -> str:
         tile, block = ("x".join(map(str, x)) for x in (self.tile, self.block))
         slices = f"x{self.slices}" if self.slices != 1 else ""
-        split = f"*{self.split}" if self.split != 1 else ""
+        split = f"*{self.split}{'c' * self.in_cluster}" if self.split != 1 else ""
         return f"simt:{tile}:{block}{slices}:{self.stages}/{self.ctas}{split}@{self.group}"
 
     @property
@@ -131,7 +153,7 @@ class SimtConfig:
         """Tiles of D, or of all of them."""
         return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
 
-    # What the split-K reduction asks of every configuration: CTAs form no clusters here.
+    # What the split-K reduction asks of every configuration: its CTAs form no clusters.
 
     @property
     def cluster(self) -> tuple[int, int]:
@@ -143,13 +165,23 @@ class SimtConfig:
         """Whether Dᵀ is computed."""
         return False
 
+    def for_reduction(self) -> SimtConfig:
+        """The configuration that represents all with the same split-K reduction."""
+        (bm, bn, _), least = self.tile, MIN_TILE[2]
+        return SimtConfig((bm, bn, least), LANES, 1, self.group, split=self.split)
+
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
         return self.tiles(problem)
 
     def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Tiles that are not split along K."""
-        return self.tiles(problem) if self.split == 1 else 0
+        return 0 if self.has_partials else self.tiles(problem)
+
+    @property
+    def has_partials(self) -> bool:
+        """Whether partial accumulators go through the workspace."""
+        return self.split > 1 and not self.in_cluster
 
     @property
     def accumulator_registers(self) -> int:
@@ -168,7 +200,7 @@ class SimtConfig:
         slices' accumulators.
         """
         bm, bn, bk = self.tile
-        sums = self.slices * bm * bn * 4 if self.slices > 1 else 0
+        sums = self.slices * bm * bn * 4 if self.slices > 1 or self.in_cluster else 0
         return max(self.stages * (bm + bn + 2 * PAD) * bk * 4, sums)
 
     def resident(self, limits: Limits) -> int:
@@ -177,19 +209,48 @@ class SimtConfig:
         return max(1, min(self.ctas, limit))
 
 
-# From large to small; each thread's part as large as its registers allow, or more warps.
-TABLE: tuple[SimtConfig, ...] = (
-    SimtConfig((128, 256, 16), (16, 16), 3),
-    SimtConfig((256, 128, 16), (32, 8), 3),
-    SimtConfig((128, 256, 8), (16, 16), 4),
-    SimtConfig((128, 128, 16), (16, 16), 3, ctas=2),
-    SimtConfig((128, 64, 16), (16, 8), 3, ctas=4),
-    SimtConfig((64, 128, 16), (8, 16), 3, ctas=4),
-    SimtConfig((64, 64, 16), (16, 8), 4, ctas=4),
-    SimtConfig((32, 64, 16), (8, 8), 4, ctas=6),
-    SimtConfig((64, 32, 16), (8, 8), 4, ctas=6),
-    SimtConfig((16, 32, 16), (4, 8), 4, ctas=8),
+# (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
+# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; slices give
+# small tiles enough warps for few CTAs.
+_SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...] = (
+    ((128, 256, 16), (16, 16), 3, 1, 1),
+    ((256, 128, 16), (32, 8), 3, 1, 1),
+    ((128, 256, 8), (16, 16), 4, 1, 1),
+    ((128, 128, 16), (16, 8), 3, 2, 1),
+    ((192, 192, 8), (16, 16), 4, 1, 1),
+    ((192, 96, 16), (16, 8), 3, 2, 1),
+    ((96, 192, 16), (8, 16), 3, 2, 1),
+    ((128, 128, 16), (16, 16), 3, 2, 1),
+    ((96, 128, 16), (8, 16), 3, 2, 1),
+    ((96, 96, 16), (8, 8), 3, 4, 1),
+    ((64, 128, 16), (8, 8), 3, 2, 2),
+    ((64, 128, 32), (8, 8), 3, 1, 4),
+    ((128, 64, 16), (16, 8), 3, 4, 1),
+    ((64, 128, 16), (8, 16), 3, 4, 1),
+    ((64, 64, 16), (8, 8), 3, 8, 1),
+    ((64, 64, 16), (8, 8), 3, 4, 2),
+    ((64, 64, 32), (8, 8), 3, 2, 4),
+    ((64, 32, 32), (8, 8), 3, 4, 2),
+    ((32, 64, 16), (4, 8), 3, 8, 2),
+    ((32, 64, 32), (4, 8), 3, 4, 4),
+    ((32, 64, 16), (8, 8), 4, 6, 1),
+    ((64, 32, 16), (8, 8), 4, 6, 1),
+    ((32, 32, 32), (4, 8), 3, 8, 2),
+    ((16, 32, 16), (4, 8), 4, 8, 1),
 )
+TABLE: tuple[SimtConfig, ...] = tuple(
+    SimtConfig(tile, block, stages, ctas=ctas, slices=slices)
+    for tile, block, stages, ctas, slices in _SHAPES
+)
+SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+
+
+@lru_cache(maxsize=1)
+def candidates() -> tuple[SimtConfig, ...]:
+    """The configurations of the table, without and with split-K."""
+    found = [*TABLE, *(replace(config, split=split) for config in TABLE for split in SPLITS)]
+    clusters = product(TABLE, CLUSTERS)
+    return (*found, *(replace(c, split=split, in_cluster=True) for c, split in clusters))
 
 
 def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
@@ -204,6 +265,8 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         )
     if problem.a != TYPE:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
+    if config.in_cluster:
+        _check_cluster(problem, config, device)
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -212,3 +275,10 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
             f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
         )
+
+
+def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
+    if not device.target.runs(CLUSTER_TARGET):
+        raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
+    if problem.epilogue is not None and problem.epilogue.graph.reductions.outputs:
+        raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")

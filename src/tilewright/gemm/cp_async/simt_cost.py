@@ -1,4 +1,11 @@
-"""Cost model of kernel ``simt``: estimated seconds of candidates, as columns."""
+"""Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
+
+The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
+the time in which an SM issues the instructions of all resident warps, and what a warp waits at
+barriers and for loads, which other warps of its scheduler hide; or the time of its bytes from the
+L2; or that of a copy's latency, where few stages are in flight. ``benchmarks/NOTES.md`` has the
+measurements that the coefficients were fitted to.
+"""
 
 from __future__ import annotations
 
@@ -11,73 +18,114 @@ from ...target import DeviceSpec
 from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
-from ..shared_costs import CP_ASYNC_LAUNCH, CYCLE, L2_BYTES, MEMORY_BYTE
+from ..shared_costs import CYCLE, MEMORY_BYTE
 from .simt_config import VECTOR, SimtConfig
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
-K_TILE = 40  # instructions of a thread per k-tile besides FMAs, loads and copies
-FULL_WARPS = 8  # of an SM that hide latencies
-PROLOGUE_AND_EPILOGUE = 3000  # cycles of a tile
+
+
+class Coefficients(NamedTuple):
+    """Cycles, but where something else is said."""
+
+    load: float = 2.0  # issue slots of a load of 16 bytes from shared memory
+    copy: float = 4.0  # of a copy with its address, of a thread
+    k_tile: float = 40.0  # of all else in a k-tile
+    waits: float = 200.0  # of a warp in a k-tile, hidden by other warps
+    latency: float = 1400.0  # of a copy
+    l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
+    prologue: float = 2500.0  # of a CTA, with the first copies
+    store: float = 6.0  # issue slots of a store of D, of a thread
+    launch: float = 2.5e-6  # seconds
+    reduction: float = 2.5e-6  # seconds of the split-K reduction, besides:
+    partial_bytes: float = 2.5e12  # per second, of partial accumulators written and read
+    memory_byte: float = MEMORY_BYTE  # seconds
+
+
+COEFFICIENTS = Coefficients()
 
 
 class SimtCosts(NamedTuple):
     """Columns that do not depend on the problem's sizes."""
 
-    tile_m: Column
-    tile_n: Column
+    tile: tuple[Column, Column, Column]
     resident: Column  # CTAs per SM
     threads: Column
-    instructions: Column  # of a thread for each k
+    stages: Column
+    split: Column  # parts of K
+    products: Column  # FMAs of a thread in a k-tile
+    loads: Column  # from shared memory
+    copies: Column
+    stores: Column  # of D by a thread
     function: Column  # seconds of the epilogue function for a tile
 
 
 def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSpec) -> SimtCosts:
     """The columns of configurations; of the problem, only layouts and alignments matter."""
+    bm, bn, bk = np.array([c.tile for c in configs]).T
+    rows, columns = np.array([c.thread_tile for c in configs]).T
+    slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
+    a = 1 if problem.a_major == "k" else problem.align_a // 4
+    b = 1 if problem.b_major == "k" else problem.align_b // 4
+    split, depth = np.array([c.split for c in configs]), bk // slices
+    per_store = np.where(split > 1, VECTOR, problem.align_d // 4)
     return SimtCosts(
-        np.array([c.tile[0] for c in configs]),
-        np.array([c.tile[1] for c in configs]),
+        (bm, bn, bk),
         np.array([c.resident(device.limits) for c in configs]),
-        np.array([c.threads for c in configs]),
-        np.array([_instructions(problem, c) for c in configs]),
-        epilogue_cost(problem).tile_seconds(np.array([c.tile[0] * c.tile[1] for c in configs])),
+        threads,
+        np.array([c.stages for c in configs]),
+        split,
+        rows * columns * depth,
+        (rows + columns) // VECTOR * depth,
+        (bm / a + bn / b) * bk / threads,
+        rows * columns / slices / per_store + np.where(slices > 1, rows * columns / 2, 0),
+        epilogue_cost(problem).tile_seconds(bm * bn),
     )
 
 
-def estimates(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
+def estimates(
+    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: Coefficients = COEFFICIENTS
+) -> Column:
     """Estimated seconds of each candidate: waves of CTAs, or the memory traffic."""
-    found = terms(problem, costs, device)
-    busy = np.maximum(found["instructions"], found["L2 bytes"])
-    busy = busy + found["prologues and epilogues"] + found["epilogue functions"]
-    seconds: Column = found["launch"] + np.maximum(busy, found["memory"])
-    return seconds
+    found = terms(problem, costs, device, c)
+    busy = found["mainloops"] + found["prologues and epilogues"] + found["epilogue functions"]
+    seconds: Column = np.maximum(busy, found["memory"]) + found["split-K reduction"]
+    return found["launch"] + seconds
 
 
-def terms(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> dict[str, Any]:
-    """The terms of the estimates: seconds that each would take alone. A CTA takes as long as its
-    instructions or its bytes from the L2.
-    """
-    tiles = tile_count(problem, -(-problem.m // costs.tile_m), -(-problem.n // costs.tile_n))
-    resident = np.minimum(costs.resident, np.maximum(1, -(-tiles // device.sms))).astype(np.int64)
-    waves = (-(-tiles // (device.sms * resident))).astype(np.float64)
-    threads = costs.threads * resident
+def terms(
+    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: Coefficients = COEFFICIENTS
+) -> dict[str, Any]:
+    """The terms of the estimates, in seconds, that each would take alone."""
+    bm, bn, bk = costs.tile
+    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
+    each = -(-tiles // device.sms)  # CTAs of the busiest SM
+    waves, rest = (x.astype(np.float64) for x in np.divmod(each, costs.resident))
+    k_tiles = (-(-(-(-problem.k // bk)) // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
-    rate = lanes * np.sqrt(np.minimum(1.0, threads / 32 / FULL_WARPS))
-    loads = resident * 4 * (costs.tile_m + costs.tile_n) / L2_BYTES
+    whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
+    loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
+    ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
+    partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
+    is_split = costs.split > 1
     return {
-        "instructions": waves * problem.k * costs.instructions * threads / rate * CYCLE,
-        "L2 bytes": waves * problem.k * loads * CYCLE,
-        "prologues and epilogues": waves * PROLOGUE_AND_EPILOGUE * CYCLE,
-        "epilogue functions": waves * resident * costs.function,
-        "memory": problem.bytes * MEMORY_BYTE,
-        "launch": CP_ASYNC_LAUNCH,
+        "mainloops": k_tiles * loops * CYCLE,
+        "prologues and epilogues": ends * CYCLE,
+        "epilogue functions": np.where(is_split, 0.0, each.astype(np.float64) * costs.function),
+        "memory": problem.bytes * c.memory_byte,
+        "split-K reduction": np.where(is_split, c.reduction + partials, 0.0),
+        "launch": c.launch,
     }
 
 
-def _instructions(problem: Problem, config: SimtConfig) -> float:
-    """Instructions of a thread for each k; a copy takes two, one of them for its address."""
-    (bm, bn, bk), (rows, columns) = config.tile, config.thread_tile
-    a = 1 if problem.a_major == "k" else problem.align_a // 4
-    b = 1 if problem.b_major == "k" else problem.align_b // 4
-    copies = 2 * (bm / a + bn / b) / config.threads
-    return rows * columns + (rows + columns) / VECTOR + copies + K_TILE / bk
+def _wave(costs: SimtCosts, resident: Column, lanes: int, c: Coefficients) -> tuple[Column, Column]:
+    """Cycles of a k-tile, and of the rest, with so many CTAs resident on an SM."""
+    bm, bn, bk = costs.tile
+    warps = resident * costs.threads / lanes  # of a scheduler
+    shared = np.maximum(warps, 1.0)
+    slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
+    loop = shared * slots + c.waits / shared
+    from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
+    in_flight = c.latency / np.maximum(costs.stages - 1, 1)
+    ends = c.prologue + shared * c.store * costs.stores
+    return np.maximum(np.maximum(loop, from_l2), in_flight), ends

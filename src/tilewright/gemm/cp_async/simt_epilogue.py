@@ -1,8 +1,9 @@
 """Epilogue of kernel ``simt``: D from the accumulators of a CTA's threads.
 
 With slices, each of them has accumulators of the whole tile, the sums of its k alone: they meet in
-shared memory, where each slice adds up a part of the tile, in the order of the slices. With
-split-K, the sums go to the workspace instead of D.
+shared memory, where each slice adds up a part of the tile, in the order of the slices. CTAs of a
+cluster that share a tile do the same in distributed shared memory. With split-K otherwise, the sums
+go to the workspace instead of D.
 """
 
 from __future__ import annotations
@@ -30,36 +31,55 @@ def blocks(config: SimtConfig, accumulators: Sequence[Sequence[Reg]]) -> Iterato
 def summed_blocks(
     k: Builder, config: SimtConfig, accumulators: Sequence[Sequence[Reg]], shared: Pointer
 ) -> Iterator[Block]:
-    """The blocks that this thread's slice adds up, each the sum of all slices. ``shared`` memory is
-    free, and begins at a multiple of 16 bytes.
+    """The blocks that this thread adds up, each the sum of all slices, and of the CTAs of a
+    cluster; then they are of one row. ``shared`` memory is free, and begins at a multiple of 16
+    bytes.
     """
-    threads, slices = config.slice_threads, config.slices
-    count = config.accumulator_registers // VECTOR**2  # blocks of a thread
-    thread, number = k.tid.x % threads, k.tid.x // threads
+    threads, ranks = config.slice_threads, config.split if config.in_cluster else 1
+    lines = config.accumulator_registers // VECTOR  # of a thread, 4 elements each
+    thread, part = k.tid.x % threads, k.tid.x // threads
     first = shared.cast(TYPE) + thread * VECTOR
-    step = VECTOR * threads  # elements from a thread's vector to its next one
-    mine = (first + number * (count * VECTOR * step)).aligned(16)
-    for b, (_, _, lines) in enumerate(blocks(config, accumulators)):
-        for down, line in enumerate(lines):
-            mine.store(list(line), index=(b * VECTOR + down) * step)
-    k.barrier()
+    step = VECTOR * threads  # elements from a thread's line to its next one
+    mine = (first + part * (lines * step)).aligned(16)
+    vectors = (line for _, _, block in blocks(config, accumulators) for line in block)
+    for i, line in enumerate(vectors):
+        mine.store(list(line), index=i * step)
+    if config.in_cluster:
+        k.cluster_sync()
+        part = k.ctaid.y * config.slices + part
+    else:
+        k.barrier()
+    parts, height = config.slices * ranks, 1 if config.in_cluster else VECTOR
     across = config.thread_tile[1] // VECTOR
-    for j in range(count // slices):
-        b = number * (count // slices) + j
-        there = (first + b * (VECTOR * step)).aligned(16)
-        lines = [
-            _sum(there, [(s * count * VECTOR + down) * step for s in range(slices)])
-            for down in range(VECTOR)
-        ]
-        row, column = (config.share(side)[1][1].stride for side in range(2))
-        yield b // across * row, b % across * column, lines
+    row, column = (config.share(side)[1][1].stride for side in range(2))
+    firsts = [first]
+    if config.in_cluster:
+        firsts = [_in_cluster(k, first, rank) for rank in range(ranks)]
+    for j in range(0, lines // parts, height):
+        line = part * (lines // parts) + j
+        places = [(x + line * step).aligned(16) for x in firsts]
+        offsets = [s * lines * step for s in range(config.slices)]
+        sums = [_sum(places, [o + down * step for o in offsets]) for down in range(height)]
+        block = line // VECTOR
+        yield block // across * row + line % VECTOR, block % across * column, sums
+    if config.in_cluster:
+        k.cluster_sync()
 
 
-def _sum(vectors: Pointer, offsets: Sequence[int]) -> list[Reg]:
-    """The sum of vectors in shared memory, in order."""
-    loaded = [(vectors + offset).load(VECTOR) for offset in offsets]
-    total = list(loaded[0])
-    for values in loaded[1:]:
+def _in_cluster(k: Builder, pointer: Pointer, rank: int) -> Pointer:
+    """The same place in the shared memory of the cluster's CTA ``rank``."""
+    return Pointer(k, "shared::cluster", pointer.dtype, k.mapa(pointer, rank), 0, 16)
+
+
+def _sum(places: Sequence[Pointer], offsets: Sequence[int]) -> list[Reg]:
+    """The sum of vectors in shared memory: over the CTAs, in order, of the sums over slices."""
+    loaded = [[(place + offset).load(VECTOR) for offset in offsets] for place in places]
+    return _added([_added(slices) for slices in loaded])
+
+
+def _added(vectors: Sequence[Sequence[Reg]]) -> list[Reg]:
+    total = list(vectors[0])
+    for values in vectors[1:]:
         total = [x + y for x, y in zip(total, values, strict=True)]
     return total
 
@@ -72,7 +92,7 @@ def store_partials(
     another, each stored by rows. ``first``: this thread's row and column in the tile.
     """
     bm, bn, _ = config.tile
-    index = k.ctaid.x.to("u64") * config.split + k.ctaid.y.to("u64")
+    index = k.ctaid.x.to("u64") * k.nctaid.y.to("u64") + k.ctaid.y.to("u64")
     tile = workspace.cast(TYPE) + index * (bm * bn)
     start = tile + (first[0] * bn + first[1])
     for row, column, lines in mine:

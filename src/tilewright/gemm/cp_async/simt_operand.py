@@ -8,6 +8,7 @@ place in shared memory reaches no element of D.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 from typing import Any
 
 from ...builder import Reg, iterate_slices
@@ -44,8 +45,9 @@ class SimtOperand(CpAsyncOperand):
 
     @property
     def row_chunks(self) -> int:
-        most = TRANSPOSED if self.contiguous == "k" else self.threads
-        return min(super().row_chunks, most)
+        if self.contiguous == "k":
+            return min(super().row_chunks, TRANSPOSED)
+        return gcd(self.extent // self.chunk, self.threads)
 
 
 def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
@@ -76,8 +78,9 @@ class SimtTile(OperandTile):
         """Let k-tiles begin ``lead`` of K earlier, so that ``here`` of this CTA's first one are
         ahead of the matrix.
         """
-        ahead = lead.to("u64")
-        self.cursor.advance(0 - (ahead if self.operand.major else ahead * self.matrix.stride[1]))
+        ahead = (lead * self.operand.size).to("u64")
+        bytes_ahead = ahead if self.operand.major else ahead * self.matrix.stride[1]
+        self.cursor.cast("b8").advance(0 - bytes_ahead)
         self.lead = self.first_lead = here
 
     def continue_at(self, first: Any) -> None:
