@@ -34,6 +34,8 @@ from tilewright import gemm
 from tilewright.run.devices import serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
+# Candidates of squares besides: other k-tiles.
+OF_SQUARES = ["simt:128x256x32:16x16:3", "simt:128x256x8:16x16:6", "simt:192x192x16:16x16:3"]
 MOST = 4e11  # products of a shape
 TORCH = "torch"
 TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
@@ -104,17 +106,20 @@ def candidates(shape: Shape, count: int) -> list[str]:
     if not count:
         return []
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
-    found, best = dict[str, str](), str(plan.config)
-    more = []
+    found, more, best = dict[str, str](), list[str](), kind(plan.config)
     for _, config in gemm.ranked(plan.problem, plan.device.target):
-        text = str(config)
-        tile, _, parts = text.partition("*")
-        tile = tile.partition("@")[0]
-        if tile == best.partition("*")[0].partition("@")[0] and text != best and len(more) < 2:
-            more.append(text)
+        if kind(config) == best and config != plan.config and len(more) < 2:
+            more.append(str(config))
         if len(found) <= count:
-            found.setdefault(tile, text)
-    return [text for text in [*found.values(), *more] if text != best]
+            found.setdefault(kind(config), str(config))
+    more += OF_SQUARES if shape in SQUARES else []
+    return [text for text in [*found.values(), *more] if text != str(plan.config)]
+
+
+def kind(config: Any) -> str:
+    """A configuration without its parts of K, but whether they are a cluster."""
+    kernel, _, parts = str(config).partition("@")[0].partition("*")
+    return kernel + "c" * parts.endswith("c")
 
 
 def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:

@@ -153,7 +153,7 @@ def traced(
     return parameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
-def _split_range(blocks: Any, split: Any, part: Any) -> tuple[Any, Any]:
+def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
     """(first, number) of the k-blocks of a part of split-K."""
     each, more = blocks // split, blocks % split  # blocks · split may pass 2^32
     first, end = (each * i + more * i // split for i in (part, part + 1))
@@ -265,7 +265,7 @@ class CpAsyncMainloop(ABC):
         self.first = self.tile_at(index)
         self.depth, self.steps, self.start_k = depth, (depth + (bk - 1)) // bk, 0
         if self.split > 1:
-            first_block, self.steps = _split_range(self.steps, self.parts_of_k(), k.ctaid.y)
+            first_block, self.steps = self.part_of_k(self.steps)
             self.start_k = first_block * bk
         self.tiles, offset = [], 0
         given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
@@ -279,9 +279,9 @@ class CpAsyncMainloop(ABC):
         self.copied: list[CopiedTile] = list(self.tiles)
         self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
 
-    def parts_of_k(self) -> Any:
-        """The number of parts of split-K."""
-        return self.split
+    def part_of_k(self, blocks: Reg) -> tuple[Any, Any]:
+        """(first, number) of the k-blocks of this CTA's part of split-K."""
+        return _split_range(blocks, self.split, self.k.ctaid.y)
 
     def counts(self) -> tuple[Any, Any]:
         """Rows and columns of tiles."""

@@ -129,8 +129,12 @@ class SimtKernel(CpAsyncMainloop):
             tile.lead = None
         yield from ()
 
-    def parts_of_k(self) -> Any:
-        return self.k.nctaid.y
+    def part_of_k(self, blocks: Reg) -> tuple[Any, Any]:
+        """The first parts have one k-block more where the number of parts does not divide them."""
+        part, parts = self.k.ctaid.y, self.k.nctaid.y
+        each = blocks // parts
+        more = blocks - each * parts
+        return each * part + self.k.min(part, more), self.k.select(part < more, each + 1, each)
 
     # --- fragments ---
 

@@ -35,6 +35,9 @@ class Coefficients(NamedTuple):
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
     prologue: float = 2500.0  # of a CTA, with the first copies
+    cluster: float = 1500.0  # of the barriers of a cluster
+    exchange: float = 24.0  # issue slots of a line of 4 elements that slices add up
+    remote: float = 48.0  # of one that the CTAs of a cluster add up, besides
     store: float = 6.0  # issue slots of a store of D, of a thread
     launch: float = 2.5e-6  # seconds
     reduction: float = 2.5e-6  # seconds of the split-K reduction, besides:
@@ -53,10 +56,12 @@ class SimtCosts(NamedTuple):
     threads: Column
     stages: Column
     split: Column  # parts of K
+    in_cluster: Column  # whether they are a cluster
     products: Column  # FMAs of a thread in a k-tile
     loads: Column  # from shared memory
     copies: Column
     stores: Column  # of D by a thread
+    exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -67,18 +72,22 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
     a = 1 if problem.a_major == "k" else problem.align_a // 4
     b = 1 if problem.b_major == "k" else problem.align_b // 4
-    split, depth = np.array([c.split for c in configs]), bk // slices
-    per_store = np.where(split > 1, VECTOR, problem.align_d // 4)
+    split, in_cluster = (np.array([getattr(c, x) for c in configs]) for x in ("split", "in_cluster"))
+    partial, depth = (split > 1) & ~in_cluster, bk // slices
+    per_store = np.where(partial, VECTOR, problem.align_d // 4)
+    sharing = slices * np.where(in_cluster, split, 1)
     return SimtCosts(
         (bm, bn, bk),
         np.array([c.resident(device.limits) for c in configs]),
         threads,
         np.array([c.stages for c in configs]),
         split,
+        in_cluster,
         rows * columns * depth,
         (rows + columns) // VECTOR * depth,
         (bm / a + bn / b) * bk / threads,
-        rows * columns / slices / per_store + np.where(slices > 1, rows * columns / 2, 0),
+        rows * columns / sharing / per_store,
+        np.where(sharing > 1, rows * columns / VECTOR, 0),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
 
@@ -99,7 +108,8 @@ def terms(
     """The terms of the estimates, in seconds, that each would take alone."""
     bm, bn, bk = costs.tile
     tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
-    each = -(-tiles // device.sms)  # CTAs of the busiest SM
+    sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
+    each = -(-tiles // sms)  # CTAs of the busiest SM
     waves, rest = (x.astype(np.float64) for x in np.divmod(each, costs.resident))
     k_tiles = (-(-(-(-problem.k // bk)) // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
@@ -107,7 +117,7 @@ def terms(
     loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
-    is_split = costs.split > 1
+    is_split = (costs.split > 1) & ~costs.in_cluster
     return {
         "mainloops": k_tiles * loops * CYCLE,
         "prologues and epilogues": ends * CYCLE,
@@ -127,5 +137,7 @@ def _wave(costs: SimtCosts, resident: Column, lanes: int, c: Coefficients) -> tu
     loop = shared * slots + c.waits / shared
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
-    ends = c.prologue + shared * c.store * costs.stores
+    exchange = c.exchange + c.remote * costs.in_cluster
+    stores = c.store * costs.stores + exchange * costs.exchanged
+    ends = c.prologue + shared * stores + c.cluster * costs.in_cluster
     return np.maximum(np.maximum(loop, from_l2), in_flight), ends
