@@ -91,8 +91,8 @@ def summarize(times: dict[Shape, Times]) -> None:
             theirs, *ours = row.values()
             ratios[shape] = theirs / (ours[0] if what == "choice" else min(ours))
         below = sorted((round(r, 3), s) for s, r in ratios.items() if r < 1)
-        print(f"{what}: {len(ratios)} random shapes: geometric mean "
-              f"{statistics.geometric_mean(ratios.values()):.3f}, least {min(ratios.values()):.3f}, "
+        mean, least = statistics.geometric_mean(ratios.values()), min(ratios.values())
+        print(f"{what}: {len(ratios)} random shapes: geometric mean {mean:.3f}, least {least:.3f}, "
               f"{len(below)} under 1.00: {below}")  # fmt: skip
 
 

@@ -47,9 +47,7 @@ def check_tile(config: Any, least: MmaShape) -> None:
 def check_power_of_two(config: Any, name: str, size: int, least: int) -> None:
     """Raises ConfigError for a size that is not a power of two of at least ``least``."""
     if size < least or size & (size - 1):
-        raise ConfigError(
-            f"{config}: {name} must be a power of two, at least {least}, got {size}"
-        )
+        raise ConfigError(f"{config}: {name} must be a power of two, at least {least}, got {size}")
 
 
 def check_counts(config: Any) -> None:

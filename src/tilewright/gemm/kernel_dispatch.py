@@ -174,10 +174,7 @@ def kernels(
     problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[GemmKernel, ...]:
     """The kernels of ``launches``, not traced yet."""
-    gemm = tuple(
-        kernel.kernel(problem, config)
-        for kernel in _definitions(problem, config, device)
-    )
+    gemm = tuple(kernel.kernel(problem, config) for kernel in _definitions(problem, config, device))
     first = maxima_reset.launches(problem, isinstance(config, TmaConfig))
     last = _reductions(problem, config, device)
     before, after = (tuple(launch.kernel for launch in launches) for launches in (first, last))

@@ -121,8 +121,8 @@ def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
     align = problem.align_d
     if problem.n % VECTOR:
         n, align = 1, problem.output.bits // 8
-    sizes = {"m": m, "n": n, "k": k, "batch": min(problem.batch, 2)}
-    return replace(problem, **sizes, align_a=16, align_b=16, align_d=align)
+    sized = replace(problem, m=m, n=n, k=k, batch=min(problem.batch, 2), align_d=align)
+    return replace(sized, align_a=16, align_b=16)
 
 
 def config_class(config: SplitKConfig) -> SplitKConfig:

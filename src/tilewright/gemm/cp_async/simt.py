@@ -58,8 +58,10 @@ def problem_class(problem: Problem, config: SimtConfig) -> Problem:
     accumulators, and the reduction kernel reads C and writes D.
     """
     shown = _partial_problem(problem) if config.has_partials else problem
-    copied = {f"align_{x}": 4 for x in "ab" if getattr(problem, f"{x}_major") == "k"}
-    return cp_async_mainloop.problem_class(replace(shown, **copied), config)
+    align_a = 4 if problem.a_major == "k" else problem.align_a  # the copies'
+    align_b = 4 if problem.b_major == "k" else problem.align_b
+    shown = replace(shown, align_a=align_a, align_b=align_b)
+    return cp_async_mainloop.problem_class(shown, config)
 
 
 def config_class(config: SimtConfig) -> SimtConfig:
@@ -98,7 +100,6 @@ class SimtKernel(CpAsyncMainloop):
 
     part = 1
     tile_type = SimtTile
-    tiles: list[SimtTile]
 
     def __init__(
         self, k: Builder, problem: Problem, config: SimtConfig, limits: tuple[Reg, Reg]
@@ -113,19 +114,22 @@ class SimtKernel(CpAsyncMainloop):
         if self.problem.k % bk:
             lead = (depth + (bk - 1)) // bk * bk - depth
             here = self.k.select(self.start_k == 0, lead, 0) if self.split > 1 else lead
-            for tile in self.tiles:
+            for tile in self._simt_tiles():
                 tile.begin(lead, here)
 
     def _copies(self, enabled: Any) -> Iterator[None]:
         """The copies of the next k-tile; only those of a CTA's first one compare k."""
         if self.config.stages == 1:
-            for tile in self.tiles:
+            for tile in self._simt_tiles():
                 tile.continue_at(self.first_k == self.start_k)
             return super()._copies(enabled)
         return chain(super()._copies(enabled), self._end_first())
 
+    def _simt_tiles(self) -> Iterator[SimtTile]:
+        return (tile for tile in self.tiles if isinstance(tile, SimtTile))
+
     def _end_first(self) -> Iterator[None]:
-        for tile in self.tiles:
+        for tile in self._simt_tiles():
             tile.lead = None
         yield from ()
 

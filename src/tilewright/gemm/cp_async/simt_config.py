@@ -51,9 +51,9 @@ class SimtConfig:
     ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: rows of tiles
     that are rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register
     budget), ``split``: parts of K that different CTAs compute, ``slices``: parts of each k-tile
-    that different threads of a CTA compute, ``in_cluster``: the CTAs that share a tile are a cluster
-    and add up their parts through distributed shared memory, not through the workspace. Raises
-    ConfigError.
+    that different threads of a CTA compute, ``in_cluster``: the CTAs that share a tile are a
+    cluster and add up their parts through distributed shared memory, not through the workspace.
+    Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -85,9 +85,7 @@ class SimtConfig:
         """Raises ConfigError for a tile that is not made of whole units."""
         for name, size, unit in zip("MN", self.tile[:2], MIN_TILE[:2], strict=True):
             if size < unit or size % unit:
-                raise ConfigError(
-                    f"{self}: tile {name} must be a multiple of {unit}, got {size}"
-                )
+                raise ConfigError(f"{self}: tile {name} must be a multiple of {unit}, got {size}")
         check_power_of_two(self, "tile K", self.tile[2], MIN_TILE[2])
 
     def _check_parts(self) -> None:
@@ -282,5 +280,5 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
 def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     if not device.target.runs(CLUSTER_TARGET):
         raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
-    if problem.epilogue is not None and problem.epilogue.graph.reductions.outputs:
+    if problem.epilogue is not None and problem.epilogue.graph.reductions:
         raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")

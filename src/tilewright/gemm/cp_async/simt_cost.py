@@ -72,7 +72,8 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
     a = 1 if problem.a_major == "k" else problem.align_a // 4
     b = 1 if problem.b_major == "k" else problem.align_b // 4
-    split, in_cluster = (np.array([getattr(c, x) for c in configs]) for x in ("split", "in_cluster"))
+    split = np.array([c.split for c in configs])
+    in_cluster = np.array([c.in_cluster for c in configs])
     partial, depth = (split > 1) & ~in_cluster, bk // slices
     per_store = np.where(partial, VECTOR, problem.align_d // 4)
     sharing = slices * np.where(in_cluster, split, 1)
@@ -99,7 +100,8 @@ def estimates(
     found = terms(problem, costs, device, c)
     busy = found["mainloops"] + found["prologues and epilogues"] + found["epilogue functions"]
     seconds: Column = np.maximum(busy, found["memory"]) + found["split-K reduction"]
-    return found["launch"] + seconds
+    seconds += found["launch"]
+    return seconds
 
 
 def terms(
@@ -111,7 +113,8 @@ def terms(
     sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
     each = -(-tiles // sms)  # CTAs of the busiest SM
     waves, rest = (x.astype(np.float64) for x in np.divmod(each, costs.resident))
-    k_tiles = (-(-(-(-problem.k // bk)) // costs.split)).astype(np.float64)
+    blocks = -(-problem.k // bk)
+    k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
     whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
     loops = waves * whole[0] + np.where(rest > 0, last[0], 0)

@@ -36,14 +36,15 @@ def summed_blocks(
     bytes.
     """
     threads, ranks = config.slice_threads, config.split if config.in_cluster else 1
-    lines = config.accumulator_registers // VECTOR  # of a thread, 4 elements each
+    count = config.accumulator_registers // VECTOR  # lines of a thread, 4 elements each
+    part: Any
     thread, part = k.tid.x % threads, k.tid.x // threads
     first = shared.cast(TYPE) + thread * VECTOR
     step = VECTOR * threads  # elements from a thread's line to its next one
-    mine = (first + part * (lines * step)).aligned(16)
-    vectors = (line for _, _, block in blocks(config, accumulators) for line in block)
-    for i, line in enumerate(vectors):
-        mine.store(list(line), index=i * step)
+    mine = (first + part * (count * step)).aligned(16)
+    vectors = (v for _, _, lines in blocks(config, accumulators) for v in lines)
+    for i, vector in enumerate(vectors):
+        mine.store(list(vector), index=i * step)
     if config.in_cluster:
         k.cluster_sync()
         part = k.ctaid.y * config.slices + part
@@ -55,10 +56,10 @@ def summed_blocks(
     firsts = [first]
     if config.in_cluster:
         firsts = [_in_cluster(k, first, rank) for rank in range(ranks)]
-    for j in range(0, lines // parts, height):
-        line = part * (lines // parts) + j
+    for j in range(0, count // parts, height):
+        line = part * (count // parts) + j
         places = [(x + line * step).aligned(16) for x in firsts]
-        offsets = [s * lines * step for s in range(config.slices)]
+        offsets = [s * count * step for s in range(config.slices)]
         sums = [_sum(places, [o + down * step for o in offsets]) for down in range(height)]
         block = line // VECTOR
         yield block // across * row + line % VECTOR, block % across * column, sums

@@ -1,4 +1,4 @@
-"""Operands A and B of kernel ``simt``: MN-major in shared memory, single elements or vectors copied.
+"""Operands A and B of kernel ``simt``: MN-major in shared memory, from rows of any alignment.
 
 K is counted from its end: where it is no multiple of the k-tile, the first k-tile begins ahead of
 the matrix, and only its copies compare k. Elements beyond M and N are not copied; what is in their
