@@ -5,11 +5,12 @@ mean and the least of the random shapes are what counts.
 
     python benchmarks/f32_products.py [--random 50] [--seed 1] [--kernels FILE]
     python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
-    python benchmarks/f32_products.py --build FILE [--sweep 10] compile all kernels, without a GPU
+    python benchmarks/f32_products.py --build FILE [--sweep 10]   compile kernels, without a GPU
     python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
 
-A sweep times the best candidates of different tiles, and other numbers of parts of K for the best
-one. Its file has torch's and each configuration's microseconds.
+Processes compile kernels while others are measured. A sweep times the best candidates of different
+tiles, and other numbers of parts of K for the best one. Its file has torch's and each
+configuration's microseconds.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from compare.rows import Shape, random_shapes
@@ -37,7 +39,8 @@ SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
 # Candidates of squares besides: other k-tiles.
 OF_SQUARES = ["simt:128x256x32:16x16:3", "simt:128x256x8:16x16:6", "simt:192x192x16:16x16:3"]
 MOST = 4e11  # products of a shape
-TORCH = "torch"
+FILE = "f32_sweep.json"
+TORCH, ARCHITECTURE = "torch", "sm_90a"
 TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
@@ -55,7 +58,7 @@ def main() -> None:
     if options.kernels:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
-    for shape in SQUARES + shapes:
+    for shape in compiled(SQUARES + shapes, options.sweep):
         times[shape] = measure(shape, candidates(shape, options.sweep))
         if time.perf_counter() - begin > options.seconds:
             print(f"time for {len(times)} of {len(SQUARES + shapes)} shapes")
@@ -63,7 +66,7 @@ def main() -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         rows = [[*shape, row] for shape, row in times.items()]
-        (options.out / "f32_sweep.json").write_text(json.dumps(rows), encoding="utf-8")
+        (options.out / FILE).write_text(json.dumps(rows), encoding="utf-8")
     summarize({s: times[s] for s in shapes if s in times})
     print(f"{time.perf_counter() - begin:.1f} s")
 
@@ -129,14 +132,46 @@ def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
         yield from gemm.kernels(plan.problem, config, plan.device.target)
 
 
+def compiled(shapes: list[Shape], count: int) -> Iterator[Shape]:
+    """The shapes, each when its kernels are compiled and loaded; processes compile meanwhile."""
+    wanted = {shape: {str(x): x for x in kernels_of(shape, count)} for shape in shapes}
+    loaded = serialized_kernel.loaded
+    with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
+        futures = {
+            name: pool.submit(serialized_kernel.build, kernel, ARCHITECTURE)
+            for kernels in wanted.values()
+            for name, kernel in kernels.items()
+            if not loaded(ARCHITECTURE, name)
+        }
+        print(f"{len(futures)} kernels to compile", flush=True)
+        try:
+            for shape, kernels in wanted.items():
+                here = {(ARCHITECTURE, x): futures[x].result() for x in kernels if x in futures}
+                load(here)
+                yield shape
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def load(kernels: serialized_kernel.Kernels) -> None:
+    """Let calls use these kernels."""
+    with NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(serialized_kernel.pack(kernels))
+        tilewright.load(file.name)
+
+
+def processes() -> int:
+    """Processes that compile: all cores but one."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
 def build(shapes: list[Shape], file: Path, count: int) -> None:
     """Compile the kernels that an H200 runs for the shapes."""
     wanted = {str(kernel): kernel for shape in shapes for kernel in kernels_of(shape, count)}
-    processes = len(os.sched_getaffinity(0))
     print(f"{len(wanted)} kernels", flush=True)
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        built = pool.map(serialized_kernel.build, wanted.values(), ["sm_90a"] * len(wanted))
-        kernels = {("sm_90a", name): made for name, made in zip(wanted, built, strict=True)}
+    with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
+        built = pool.map(serialized_kernel.build, wanted.values(), [ARCHITECTURE] * len(wanted))
+        kernels = {(ARCHITECTURE, name): x for name, x in zip(wanted, built, strict=True)}
     file.write_bytes(serialized_kernel.pack(kernels))
 
 
@@ -161,9 +196,13 @@ def measure(shape: Shape, others: list[str]) -> Times:
     for name in [chosen, *others]:
         config = None if name == chosen else name
         d.fill_(float("nan"))
-        graphs[name] = graph(
-            lambda config=config: tilewright.matmul(a, b, out=d, config=config), shape
-        )
+        try:
+            graphs[name] = graph(
+                lambda config=config: tilewright.matmul(a, b, out=d, config=config), shape
+            )
+        except tilewright.TilewrightError as error:
+            print(f"FAILED: {shown(shape)} {name}: {error}")
+            continue
         torch.cuda.synchronize()
         errors[name] = float(((d[rows].double() - exact).abs() / largest).max())
         if not errors[name] < TOLERANCE or bool(d.isnan().any()):

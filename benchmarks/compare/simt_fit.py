@@ -21,7 +21,7 @@ Measured = tuple[Any, Any, list[float]]  # a problem, the columns of its candida
 
 def fit(rows: Sequence[Row]) -> None:
     """Print the fitted coefficients, the errors, and what the choice costs before and after."""
-    device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device
+    device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device.target
     data = [measured(row, device) for row in rows]
 
     def loss(c: Coefficients) -> float:

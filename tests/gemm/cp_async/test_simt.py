@@ -1,11 +1,15 @@
-"""f32 products on the virtual machine: each element's bits are a chain's of FMAs, k ascending.
+"""f32 products on the virtual machine: each element's bits are a chain's of FMAs, k ascending, or
+with split-K and slices the sum of several chains, in order.
 
-The reference is that chain in exact arithmetic, so it holds whatever the inputs are: NaNs,
+The reference is those chains in exact arithmetic, so it holds whatever the inputs are: NaNs,
 infinities, subnormals, zeros of both signs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,20 +33,56 @@ Array = np.ndarray[Any, Any]
 SMALL = "simt:16x32x8:4x8:3"
 
 
-def chain(a: Array, b: Array, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Array:
-    """The bits of D."""
+def accumulated(a: Array, b: Array, ks: Iterable[int]) -> Array:
+    """The bits of a chain over these k."""
     one, two = (np.ascontiguousarray(x).view(np.uint32) for x in (a, b))
     sums = np.zeros((a.shape[0], b.shape[1]), np.uint32)
-    shape = sums.shape
-    for k in range(a.shape[1] if alpha else 0):
-        left, right = (np.broadcast_to(x, shape) for x in (one[:, k, None], two[None, k]))
+    for k in ks:
+        left, right = (np.broadcast_to(x, sums.shape) for x in (one[:, k, None], two[None, k]))
         sums = exact.fma("f32", left, right, sums)
+    return sums
+
+
+def added(chains: list[Array]) -> Array:
+    """The bits of a sum, in order."""
+    with quiet():
+        return reduce(np.add, [x.view(np.float32) for x in chains]).view(np.uint32)
+
+
+def chain(
+    a: Array, b: Array, alpha: float = 1.0, beta: float = 0.0, c: Any = None,
+    config: SimtConfig | None = None,
+) -> Array:  # fmt: skip
+    """The bits of D, by one chain, or by those of a configuration."""
+    depth, shape = a.shape[1] if alpha else 0, (a.shape[0], b.shape[1])
+    parts = [[range(depth)]] if config is None else k_of_chains(depth, config)
+    sums = added([added([accumulated(a, b, ks) for ks in slices]) for slices in parts])
     with quiet():
         scaled = exact.canonical("f32", (np.float32(alpha) * sums.view(np.float32)).view(np.uint32))
     if not beta:
         return scaled
     factor = np.broadcast_to(np.float32(beta).view(np.uint32), shape)
     return exact.fma("f32", factor, np.ascontiguousarray(c).view(np.uint32), scaled)
+
+
+def k_of_chains(depth: int, config: SimtConfig) -> list[list[list[int]]]:
+    """The k of each part of split-K and each slice; k-tiles are counted from the end of K."""
+    bk, split, slices = config.tile[2], config.split, config.slices
+    tiles, width = -(-depth // bk), bk // slices
+    lead = tiles * bk - depth
+    first = [tiles // split * i + min(i, tiles % split) for i in range(split + 1)]
+    return [
+        [
+            [
+                k - lead
+                for tile in range(first[part], first[part + 1])
+                for k in range(tile * bk + s * width, tile * bk + (s + 1) * width)
+                if k >= lead
+            ]
+            for s in range(slices)
+        ]
+        for part in range(split)
+    ]
 
 
 def numbers(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -92,9 +132,37 @@ def test_views_of_any_alignment(letter: str, pad: int) -> None:
 
 
 @every_row("config", SIMT, ids=str, parts=6)
-def test_no_configuration_changes_a_bit(config: SimtConfig) -> None:
+def test_every_configuration_adds_in_its_order(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
-    assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))
+    want = chain(a, b, config=config)
+    assert np.array_equal(product(a, b.T.copy().T, config=config), want)
+    assert config.slices > 1 or np.array_equal(want, product(a, b))
+
+
+PARTS = ("simt:16x32x8:4x8:3*3", "simt:32x64x16:4x8x4:2*2", "simt:32x32x16:4x8x2:3*4c",
+         "simt:48x32x8:4x8:3*2c", "simt:32x64x16:4x8x4:1", "simt:32x64x8:4x8:2*8c",
+         "simt:16x32x8:4x8:3*11")  # fmt: skip
+
+
+@every_row("text", PARTS, parts=3)
+@every_row("sizes", [(33, 70, 77), (16, 64, 32), (1, 65, 5), (50, 9, 0)])
+def test_parts_of_k_are_added_in_order(sizes: tuple[int, int, int], text: str) -> None:
+    """D, which no part must leave as it was, with C and by rows of no alignment."""
+    m, n, k = sizes
+    config = SimtConfig.parse(text)
+    a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
+    d = np.full_like(c, np.nan)
+    options = {"c": c, "alpha": 0.75, "beta": -1.25}
+    tilewright.matmul(a, b, out=d, device="vm", config=config, **options)
+    assert np.array_equal(d.view(np.uint32), chain(a, b, config=config, **options))
+
+
+def test_parts_of_stacked_products() -> None:
+    config = SimtConfig.parse("simt:16x32x8:4x8:3*2")
+    a, b = numbers((3, 18, 30)), numbers((3, 30, 40))
+    for text in (config, replace(config, in_cluster=True)):
+        d = product(a, b, config=text)
+        assert all(np.array_equal(d[i], chain(a[i], b[i], config=config)) for i in range(3))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 7, 8, 9, 16, 50])
@@ -120,7 +188,7 @@ def test_without_a_configuration_f32_is_ieee_s() -> None:
     a, b = numbers((40, 30)), numbers((30, 50))
     plan = tilewright.plan(a, b, device="vm")
     assert isinstance(plan.config, SimtConfig) and plan.problem.a == "f32"
-    assert np.array_equal(product(a, b, config=None), chain(a, b))
+    assert np.array_equal(product(a, b, config=None), chain(a, b, config=plan.config))
 
 
 # --- hostile numbers ----------------------------------------------------------------------------

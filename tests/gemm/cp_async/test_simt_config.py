@@ -29,11 +29,17 @@ def configs(draw: Any) -> SimtConfig:
     def power(low: int, high: int) -> int:
         return int(2 ** draw(st.integers(low, high)))
 
-    block = power(2, 5), power(3, 5)
-    tile = block[0] * power(2, 4), block[1] * power(2, 4), power(3, 6)
-    tile = max(tile[0], 16), max(tile[1], 32), tile[2]
-    number = st.integers(1, 40)
-    return SimtConfig(tile, block, draw(st.integers(2, 16)), draw(number), draw(number))
+    block = power(2, 4), power(3, 4)
+    tile = tuple(4 * count * draw(st.integers(1, 5)) for count in block)
+    slices, number = power(0, 2), st.integers(1, 40)
+    if slices > 1:
+        tile = tuple(4 * count * power(1, 2) for count in block)
+    in_cluster = draw(st.booleans())
+    split = power(1, 3) if in_cluster else draw(number)
+    stages = draw(st.integers(2, 16))
+    return SimtConfig(
+        (*tile, power(3, 6)), block, stages, draw(number), draw(number), split, slices, in_cluster
+    )
 
 
 @given(configs())
@@ -46,12 +52,18 @@ def test_text_and_back(config: SimtConfig) -> None:
     [
         ("simt", "expected a configuration"),
         ("simt:128x256:16x16:4", "expected a configuration"),
-        ("simt:8x32x8:4x8:4", "tile M must be a power of two, at least 16, got 8"),
-        ("simt:64x96x8:8x8:4", "tile N must be a power of two, at least 32, got 96"),
+        ("simt:8x32x8:4x8:4", "tile M must be a multiple of 16, got 8"),
+        ("simt:64x80x8:8x8:4", "tile N must be a multiple of 32, got 80"),
         ("simt:64x64x4:8x8:4", "tile K must be a power of two, at least 8, got 4"),
         ("simt:64x64x8:2x8:4", "threads along M must be a power of two from 4 on, got 2"),
         ("simt:64x64x8:8x12:4", "threads along N must be a power of two from 8 on, got 12"),
         ("simt:64x64x8:32x8:4", "64 of M must divide among 32 threads"),
+        ("simt:96x64x8:16x8:4", "96 of M must divide among 16 threads"),
+        ("simt:64x64x8:8x8x3:4", "slices must be a power of two"),
+        ("simt:64x64x8:8x8x8:4", "slices must be at most half of tile K"),
+        ("simt:96x64x8:8x8x4:4", "divide a thread's 6 blocks"),
+        ("simt:64x64x8:8x8:4*0", "split-K must be from 1 to 64, got 0"),
+        ("simt:64x64x8:8x8:4*3c", "split-K must be 2, 4 or 8 in a cluster, got 3"),
         ("simt:64x64x8:8x8:0", "stages must be 1 to 16"),
         ("simt:256x256x8:64x64:2", "at most 1024 threads"),
         ("simt:64x64x8:8x8:2@0", "group must be from 1 to"),
@@ -67,13 +79,14 @@ def test_what_is_no_configuration(text: str, says: str) -> None:
 
 
 @given(configs())
-def test_each_element_has_one_thread(config: SimtConfig) -> None:
+def test_each_element_has_one_thread_of_each_slice(config: SimtConfig) -> None:
     rows, columns = (config.share(side).indices() for side in range(2))
     for share, size in ((rows, config.tile[0]), (columns, config.tile[1])):
         assert np.array_equal(np.unique(share), np.arange(size))
     rows, columns = (x.reshape(config.threads, -1, order="F") for x in (rows, columns))
     elements = rows[:, :, None] * config.tile[1] + columns[:, None, :]
-    assert np.array_equal(np.sort(elements, axis=None), np.arange(np.prod(config.tile[:2])))
+    wanted = np.repeat(np.arange(np.prod(config.tile[:2])), config.slices)
+    assert np.array_equal(np.sort(elements, axis=None), wanted)
 
 
 @every_row("layout", ["tn", "nt"])
@@ -120,6 +133,21 @@ def test_what_does_not_fit(text: str, says: str) -> None:
     with pytest.raises(ConfigError) as error:
         check(make_problem((64, 64, 64), "tn", "f32"), parse(text), H200)
     assert says in str(error.value)
+
+
+def test_clusters_need_a_device_that_has_them() -> None:
+    config, problem = parse("simt:64x128x16:8x16:2*2c"), make_problem((64, 64, 64), "tn", "f32")
+    check(problem, config, H200)
+    with pytest.raises(ConfigError, match="clusters need sm_90; RTX 4090 has none"):
+        check(problem, config, device_spec("RTX 4090"))
+
+
+def test_few_tiles_with_a_long_k_are_split() -> None:
+    chosen = choose(make_problem((125, 405, 3497), "tt", "f32"), H200)
+    assert isinstance(chosen, SimtConfig) and chosen.split > 1
+    older = choose(make_problem((125, 405, 3497), "tt", "f32"), device_spec("A100"))
+    assert isinstance(older, SimtConfig) and older.has_partials
+    assert choose(make_problem((4096,) * 3, "tt", "f32"), H200).split == 1
 
 
 @every_row("name", DEVICES)
