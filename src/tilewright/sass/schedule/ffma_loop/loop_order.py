@@ -91,13 +91,14 @@ def _with_factors(text: SassText, row: int, column: int) -> SassText:
     return replace(text, operands=operands, reuse=0)
 
 
-def ordered(loop: LoopValues) -> list[tuple[SassText, int | None]]:
+def ordered(loop: LoopValues, near: bool = False) -> list[tuple[SassText, int | None]]:
     """(instruction, its place in the loop as it was; None for an FFMA) in the new order, without
-    the jump.
+    the jump. ``near``: addresses of copies are computed between the copies, not ahead of all, which
+    takes fewer registers.
     """
     outer = outer_products(loop)
     products = [x for one in outer for x in one.ordered()]
-    return _Merge(loop, products, _wanted(loop, outer, products)).merged()
+    return _Merge(loop, products, _wanted(loop, outer, products, near)).merged()
 
 
 class _Merge:
@@ -183,7 +184,7 @@ class _Merge:
 
 
 def _wanted(
-    loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText]
+    loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText], near: bool
 ) -> dict[int, int]:
     """The FFMA ahead of which each other instruction should be issued: loads of fragments in the
     outer product ahead of theirs, barriers ahead of the loads of the next turn, the rest early.
@@ -208,7 +209,7 @@ def _wanted(
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
     found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
     row = max(len(outer[0].columns), _STEP)  # one at the end of each
-    first = max(0, copying - row * (len(early) + 1))
+    first = copying if near else max(0, copying - row * (len(early) + 1))
     found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
     return found
 

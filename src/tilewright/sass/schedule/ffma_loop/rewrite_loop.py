@@ -61,10 +61,7 @@ class _Body:
 
 def _body(loop: LoopValues, limit: int) -> _Body:
     timing = timing_table(loop.sm)
-    placed = ordered(loop)
-    texts = [text for text, _ in placed] + [loop.texts[-1]]
-    origins = [place for _, place in placed] + [len(loop.texts) - 1]
-    registers = loop_registers(loop, texts, limit)
+    texts, origins, registers = _placed(loop, limit)
     texts = with_reuse(timing, [with_registers(text, registers.known) for text in texts])
     old = [
         loop.controls[p] if p is not None and texts[i].opcode.startswith(_KEEP) else None
@@ -78,6 +75,20 @@ def _body(loop: LoopValues, limit: int) -> _Body:
     ]
     instructions[-1] = replace(instructions[-1], label="loop")
     return _Body(with_stalls(timing, instructions, {"loop": 0}), registers)
+
+
+def _placed(loop: LoopValues, limit: int) -> tuple[list[SassText], list[int | None], LoopRegisters]:
+    """The instructions in order, their places in the loop as it was, and registers for them."""
+    for near in (False, True):
+        placed = ordered(loop, near)
+        texts = [text for text, _ in placed] + [loop.texts[-1]]
+        origins = [place for _, place in placed] + [len(loop.texts) - 1]
+        try:
+            return texts, origins, loop_registers(loop, texts, limit)
+        except SassError:
+            if near:
+                raise
+    raise AssertionError
 
 
 # --- moves ----------------------------------------------------------------------------------------
