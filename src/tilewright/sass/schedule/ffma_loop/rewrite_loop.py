@@ -32,6 +32,7 @@ from .loop_values import LoopValues, loop_values
 
 _LONG = ControlCode(stall=15, yields=True)
 _KEEP = ("BAR", "DEPBAR", "LDGDEPBAR")
+_MOVE = 6  # cycles from a move to an instruction that reads its result
 _MARGIN = 3  # registers above those of the values: one to move through, two that are reserved
 
 
@@ -142,8 +143,11 @@ def _moves(sources: Mapping[int, int], spare: int, kept: frozenset[int]) -> list
         replace(_LONG, wait=sum(1 << b - 1 for b in range(1, 7) if b not in kept)),
     )
     rest = KernelInstruction(parse_instruction("NOP"), _LONG)
+    # The register that is kept aside is the only one that a later move reads.
     moves = [
-        KernelInstruction(parse_instruction(f"MOV R{t}, R{s}"), ControlCode(stall=5))
+        KernelInstruction(
+            parse_instruction(f"MOV R{t}, R{s}"), ControlCode(stall=_MOVE if t == spare else 2)
+        )
         for t, s in pairs
     ]
     return [rest, wait, *moves, rest]
