@@ -106,5 +106,7 @@ def test_sums_are_added_up_while_others_are_made(text: Any) -> None:
 )
 def test_scales_of_columns_are_held_in_registers(text: Any, contiguous: tuple[str, str]) -> None:
     """Beside two accumulators of each element, or three; a copy warp and clusters take some."""
-    scaling = replace(LINES, contiguous=contiguous)
-    check(replace(KINDS["scales of columns to f32"], scaling=scaling), parse(text))  # type: ignore[arg-type]
+    problem = replace(
+        KINDS["scales of columns to f32"], scaling=replace(LINES, contiguous=contiguous)
+    )
+    check(problem, parse(text))  # type: ignore[arg-type]
