@@ -12,7 +12,7 @@ import numpy as np
 import tilewright
 from tilewright import gemm
 from tilewright.gemm.cp_async import simt_cost
-from tilewright.gemm.cp_async.simt_cost import COEFFICIENTS, Coefficients
+from tilewright.gemm.cp_async.simt_cost import COEFFICIENTS, SimtCoefficients
 
 Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among them
 STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
@@ -24,7 +24,7 @@ def fit(rows: Sequence[Row]) -> None:
     device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device.target
     data = [measured(row, device) for row in rows]
 
-    def loss(c: Coefficients) -> float:
+    def loss(c: SimtCoefficients) -> float:
         errors = [
             math.log(e / t) ** 2
             for problem, columns, times in data
@@ -49,12 +49,12 @@ def measured(row: Row, device: Any) -> Measured:
     return plan.problem, simt_cost.simt_costs(plan.problem, configs, device), values
 
 
-def seconds(problem: Any, columns: Any, device: Any, c: Coefficients) -> Any:
+def seconds(problem: Any, columns: Any, device: Any, c: SimtCoefficients) -> Any:
     """Estimated microseconds."""
     return simt_cost.estimates(problem, columns, device, c) * 1e6
 
 
-def regrets(data: Sequence[Measured], device: Any, c: Coefficients) -> list[float]:
+def regrets(data: Sequence[Measured], device: Any, c: SimtCoefficients) -> list[float]:
     """For each problem the logarithm of the choice's time over the least time."""
     found = []
     for problem, columns, times in data:
@@ -63,7 +63,9 @@ def regrets(data: Sequence[Measured], device: Any, c: Coefficients) -> list[floa
     return found
 
 
-def minimized(loss: Callable[[Coefficients], float], start: Coefficients) -> Coefficients:
+def minimized(
+    loss: Callable[[SimtCoefficients], float], start: SimtCoefficients
+) -> SimtCoefficients:
     """Coordinate descent."""
     best, value = start, loss(start)
     for step in STEPS:
@@ -78,7 +80,7 @@ def minimized(loss: Callable[[Coefficients], float], start: Coefficients) -> Coe
     return best
 
 
-def report(rows: Sequence[Row], data: Sequence[Measured], device: Any, c: Coefficients) -> None:
+def report(rows: Sequence[Row], data: Sequence[Measured], device: Any, c: SimtCoefficients) -> None:
     """Print the rows whose choice is much slower than the best, with the estimates of both."""
     for row, (problem, columns, times), regret in zip(
         rows, data, regrets(data, device, c), strict=True

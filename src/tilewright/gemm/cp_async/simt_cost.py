@@ -25,7 +25,7 @@ LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of al
 OTHER_LANES = 128
 
 
-class Coefficients(NamedTuple):
+class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 2.0  # issue slots of a load of 16 bytes from shared memory
@@ -45,7 +45,7 @@ class Coefficients(NamedTuple):
     memory_byte: float = MEMORY_BYTE  # seconds
 
 
-COEFFICIENTS = Coefficients()
+COEFFICIENTS = SimtCoefficients()
 
 
 class SimtCosts(NamedTuple):
@@ -94,7 +94,7 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
 
 
 def estimates(
-    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: Coefficients = COEFFICIENTS
+    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: SimtCoefficients = COEFFICIENTS
 ) -> Column:
     """Estimated seconds of each candidate: waves of CTAs, or the memory traffic."""
     found = terms(problem, costs, device, c)
@@ -105,7 +105,7 @@ def estimates(
 
 
 def terms(
-    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: Coefficients = COEFFICIENTS
+    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: SimtCoefficients = COEFFICIENTS
 ) -> dict[str, Any]:
     """The terms of the estimates, in seconds, that each would take alone."""
     bm, bn, bk = costs.tile
@@ -131,8 +131,10 @@ def terms(
     }
 
 
-def _wave(costs: SimtCosts, resident: Column, lanes: int, c: Coefficients) -> tuple[Column, Column]:
-    """Cycles of a k-tile, and of the rest, with so many CTAs resident on an SM."""
+def _wave(
+    costs: SimtCosts, resident: Column, lanes: int, c: SimtCoefficients
+) -> tuple[Column, Column]:
+    """Cycles of a k-tile, and of the rest, with a number of CTAs resident on an SM."""
     bm, bn, bk = costs.tile
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
