@@ -195,3 +195,14 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text
+
+
+def test_slices_of_a_cluster_add_up_whole_lines() -> None:
+    """A thread of simt:16x32x16:4x8 has 4 lines of 4 elements, which 8 CTAs cannot share."""
+    with pytest.raises(ConfigError, match=r"must divide a thread's 4 lines of 4 elements, got 8·1"):
+        SimtConfig.parse("simt:16x32x16:4x8:4*8c")
+    clusters = [c for c in kernel.candidates() if c.in_cluster]
+    assert clusters
+    for c in clusters:
+        rows, columns = c.tile[0] // c.block[0], c.tile[1] // c.block[1]
+        assert rows * columns // 4 % (c.slices * c.split) == 0

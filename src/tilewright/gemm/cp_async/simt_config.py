@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
@@ -103,6 +102,23 @@ class SimtConfig:
                 f"{self}: slices must be at most half of tile K, and divide a thread's {blocks} "
                 f"blocks of 4×4, got {self.slices}"
             )
+        if self.in_cluster and not self._lines_divide(self.split):
+            raise ConfigError(
+                f"{self}: the CTAs of a cluster and their slices must divide a thread's "
+                f"{self.accumulator_registers // VECTOR} lines of 4 elements, got "
+                f"{self.split}·{self.slices}"
+            )
+
+    def _lines_divide(self, ctas: int) -> bool:
+        """Whether slices of a cluster of CTAs add up equally many lines of a thread, 4 elements
+        each.
+        """
+        return self.accumulator_registers // VECTOR % (ctas * self.slices) == 0
+
+    def clusters(self) -> list[SimtConfig]:
+        """The same with parts of K in clusters of each possible size."""
+        sizes = [split for split in CLUSTERS if self._lines_divide(split)]
+        return [replace(self, split=split, in_cluster=True) for split in sizes]
 
     @classmethod
     def parse(cls, text: str) -> SimtConfig:
@@ -249,8 +265,7 @@ SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 def candidates() -> tuple[SimtConfig, ...]:
     """The configurations of the table, without and with split-K."""
     found = [*TABLE, *(replace(config, split=split) for config in TABLE for split in SPLITS)]
-    clusters = product(TABLE, CLUSTERS)
-    return (*found, *(replace(c, split=split, in_cluster=True) for c, split in clusters))
+    return (*found, *(c for config in TABLE for c in config.clusters()))
 
 
 def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
