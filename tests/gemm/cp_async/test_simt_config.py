@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
 from tilewright.gemm.cp_async import simt as kernel
+from tilewright.gemm.cp_async import simt_config
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.layout import Layout
 from tilewright.layout.memory.banks import bank_conflicts
@@ -34,8 +36,10 @@ def configs(draw: Any) -> SimtConfig:
     slices, number = power(0, 2), st.integers(1, 40)
     if slices > 1:
         tile = tuple(4 * count * power(1, 2) for count in block)
-    in_cluster = draw(st.booleans())
-    split = power(1, 3) if in_cluster else draw(number)
+    lines = prod(tile) // prod(block) // 4
+    clusters = [split for split in (2, 4, 8) if lines % (split * slices) == 0]
+    in_cluster = bool(clusters) and draw(st.booleans())
+    split = draw(st.sampled_from(clusters) if in_cluster else number)
     stages = draw(st.integers(2, 16))
     return SimtConfig(
         (*tile, power(3, 6)), block, stages, draw(number), draw(number), split, slices, in_cluster
@@ -201,7 +205,7 @@ def test_slices_of_a_cluster_add_up_whole_lines() -> None:
     """A thread of simt:16x32x16:4x8 has 4 lines of 4 elements, which 8 CTAs cannot share."""
     with pytest.raises(ConfigError, match=r"must divide a thread's 4 lines of 4 elements, got 8·1"):
         SimtConfig.parse("simt:16x32x16:4x8:4*8c")
-    clusters = [c for c in kernel.candidates() if c.in_cluster]
+    clusters = [c for c in simt_config.candidates() if c.in_cluster]
     assert clusters
     for c in clusters:
         rows, columns = c.tile[0] // c.block[0], c.tile[1] // c.block[1]
