@@ -43,12 +43,14 @@ class _Frame:
 
 
 def move_frame_section(data: bytes, lookup: FrameLookup) -> bytes:
-    """The section for moved code, of the same size.
+    """The section for moved code, of the same size. A frame that names no CIE has the one before
+    it: nvJitLink removes padding between frames and leaves the offsets of CIEs as they were.
 
     Raises CubinError for malformed data, and where an advance does not fit into its operand.
     """
     out = bytearray(data)
     alignments: dict[int, int] = {}
+    latest: int | None = None
     cursor = DwarfCursor(data)
     while cursor.left:
         start = cursor.at
@@ -59,15 +61,16 @@ def move_frame_section(data: bytes, lookup: FrameLookup) -> bytes:
             continue
         owner = entry.number(width)
         if owner == (1 << 8 * width) - 1:
-            alignments[start] = _alignment(entry)
+            alignments[start] = latest = _alignment(entry)
             continue
         location = entry.at
         code = lookup(location, entry.number(8))
         if code is None:
             continue
-        if owner not in alignments:
+        alignment = alignments.get(owner, latest)
+        if alignment is None:
             raise CubinError(f"a frame must name its CIE, got offset {owner:#x}")
-        _move_frame(out, entry, _Frame(*code, alignments[owner]))
+        _move_frame(out, entry, _Frame(*code, alignment))
     return bytes(out)
 
 

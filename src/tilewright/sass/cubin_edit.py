@@ -143,8 +143,9 @@ class _Mover:
         if start is None:
             return None
         moved = replace(relocation, offset=start + inside)
-        if self._is_moved(relocation) and relocation.addend:
-            raise CubinError(f"{self.name} must not patch in its own address, got a relocation")
+        if self._is_moved(relocation) and relocation.addend:  # such as the address of a return
+            symbol = self.symbols[relocation.symbol]
+            moved = replace(moved, addend=self._difference(symbol, relocation.addend))
         return moved
 
     def _move_addend(self, relocation: Relocation, section: int, name: str) -> Relocation:
