@@ -2,10 +2,11 @@
 
     python scripts/learn_sass.py sm_90a --nvdisasm PATH [--scan] --out FILE CUBIN…
 
-The instructions of the cubins are seeds (``sass_learner``). From each form that is known, flips of
-single bits lead to other modifiers and other kinds of operands (``sass_forms``); ``--scan`` also
-takes every value of the opcode's bits. At last the table is tried on all instructions of the
-cubins, and seeds are added for what it does not encode. ``--extend`` starts from a table.
+Every value of the opcode's bits with a few operands (``--scan``), a word of each form of an older
+table (``--from``) and the instructions of cubins are seeds (``sass_learner``). From each form that
+is known, flips of bits lead to other modifiers and other kinds of operands (``sass_forms``), until
+no new form is found or ``--minutes`` are over. At last the table is tried on all instructions of the
+cubins, and seeds are added for what it does not encode.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import argparse
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from sass_forms import FormSearch
+from sass_forms import FormSearch, first_word
 from sass_learner import Learner
 from sass_oracle import Oracle
 
@@ -29,6 +30,7 @@ from tilewright.sass.sass_text import SassText
 
 ROUNDS = 8
 SEEDS = 6  # of one form
+PREDICATES = (0, 0x38 << 81, 0x7 << 81, 0x7F << 81, 0x3F << 84)
 
 
 def instructions(paths: Iterable[str], oracle: Oracle) -> Counter[int]:
@@ -73,10 +75,12 @@ def learn_seeds(search: FormSearch, words: Counter[int]) -> None:
 def scanned(search: FormSearch, oracle: Oracle) -> dict[tuple[str, ...], int]:
     """The forms of every value of the opcode's bits, with a few operands."""
     guard = 7 << oracle.coding.guard
-    lows: Sequence[int]
+    lows: list[int]
     if oracle.coding is VOLTA:
-        lows = [guard | low for low in (0x0, 0x18_0A04 << 16, 0x3F3F << 40)]
-        words = [i | low for i in range(1 << 12) for low in lows]
+        lows = [0x0, 0x18_0A04 << 16, 0x3F3F << 40]
+        # random registers and immediates; PT or zeros where most instructions have predicates
+        lows += [search.rng.getrandbits(56) << 16 | high for high in PREDICATES for _ in range(2)]
+        words = [i | guard | low for i in range(1 << 12) for low in lows]
     else:
         lows = (0x0407, 0x7_8000_0407, 0x20_0030_0407, 0x780_0000_0407, 0xFF80_0030_0407)
         lows = [guard | low for low in lows]
@@ -100,23 +104,24 @@ def main() -> None:
     options.add_argument("cubins", nargs="*")
     options.add_argument("--nvdisasm", required=True)
     options.add_argument("--out", required=True)
-    options.add_argument("--extend", metavar="FILE", help="start from a table")
-    options.add_argument("--scan", action="store_true", help="also scan the opcode's bits")
-    options.add_argument("--depth", type=int, default=3, help="flips from a known form")
-    options.add_argument("--limit", type=int, default=1500, help="seeds studied in each step")
+    options.add_argument("--from", dest="table", metavar="FILE", help="seeds: a table's forms")
+    options.add_argument("--scan", action="store_true", help="seeds: scan the opcode's bits")
+    options.add_argument("--minutes", type=float, default=60, help="for the search of forms")
     given = options.parse_intermixed_args()
     oracle = Oracle.of(given.nvdisasm, given.arch)
     learner = Learner(oracle)
     search = FormSearch(learner, random.Random(23))
     start = time.time()
-    if given.extend:
-        search.take(EncodingTable.unpack(Path(given.extend).read_bytes()))
+    old = EncodingTable.unpack(Path(given.table).read_bytes()) if given.table else None
     words = instructions(given.cubins, oracle)
     learn_seeds(search, words)
+    start = search.new_forms([first_word(e) for e in old.entries]) if old else {}
     if given.scan:
-        search.spread(1, given.limit, scanned(search, oracle))
-    search.spread(given.depth, given.limit)
-    search.spread(1, given.limit, search.elided())
+        start |= scanned(search, oracle)
+    start |= search.neighbours(list(search.words))
+    search.spread(start, 60 * given.minutes)
+    if old:
+        search.take_missing(old)
     learn_seeds(search, words)
     search.reuse_forms()
     search.guards()

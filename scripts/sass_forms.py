@@ -1,5 +1,10 @@
 """Finds the forms that are near known ones, and derives their encodings.
 
+From a word of each known form, every bit that belongs to no number is flipped, numbers are set to
+what nvdisasm leaves out, and in the first word of each kind of operands also pairs of near bits and
+the opcode's operand bits; this goes on until no new form is found. Forms with few modifiers come
+first.
+
 Two forms with the same mnemonic and the same kinds of operands differ in their modifiers alone, so
 the encoding of one is tried with the other's fixed bits: random words of it must read as it says.
 A form with other operands, or one that fails, is a seed that ``sass_learner`` studies by itself.
@@ -8,21 +13,27 @@ A form with other operands, or one that fails, is a seed that ``sass_learner`` s
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
 
 from sass_learner import Learner
+from sass_oracle import BATCH
 
 from tilewright.errors import SassError
-from tilewright.sass.encoding import MAXWELL, SassEncoding
+from tilewright.sass.encoding import MAXWELL, VOLTA, SassEncoding
 from tilewright.sass.encoding_table import EncodingTable
 from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 8  # random words of each derived encoding
 AGREE = 2  # the least number of words that must be legal and read as expected
-SHAPE_FORMS = 120  # limit of the forms of one mnemonic with the same operands
+SHAPE_FORMS = 500  # limit of the forms of one mnemonic with the same operands
+STEP_FORMS = 4000  # tried in one step
 SEEDS_OF_SHAPE = 2  # studied in one step
+MODELS = 3  # encodings of the same shape that are tried for a form
+NEAR = 3  # bits between two that are flipped together
 SILENT_BATCH = 2000  # encodings whose silent bits are checked at once
 ATTEMPTS = 2  # after which a form is given up
 
@@ -35,6 +46,18 @@ def shape(form: Form) -> Form:
     return (form[0].split(".")[0], *form[1:])
 
 
+def batched(words: Iterable[int], size: int) -> Iterator[list[int]]:
+    """The words in lists of at most ``size``."""
+    rest = iter(words)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def first_word(entry: SassEncoding) -> int:
+    """A word of an encoding."""
+    return entry.base | sum(marks.choices[0][1] for marks in entry.marks)
+
+
 @dataclass
 class FormSearch:
     """``words`` holds a word of each form that is known."""
@@ -42,10 +65,13 @@ class FormSearch:
     learner: Learner
     rng: random.Random
     words: dict[Form, int] = field(default_factory=dict)
+    explored: set[Form] = field(default_factory=set)  # shapes
     failed: Counter[Form] = field(default_factory=Counter)
     shapes: Counter[Form] = field(default_factory=Counter)
     pending: list[tuple[Form, int, SassEncoding]] = field(default_factory=list)
-    by_shape: dict[Form, list[SassEncoding]] = field(default_factory=lambda: defaultdict(list))
+    by_shape: dict[Form, dict[object, SassEncoding]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # one encoding for each set of fields
 
     def add(self, entry: SassEncoding, word: int) -> None:
         """Take an encoding into the table, unless it has that very one."""
@@ -53,14 +79,14 @@ class FormSearch:
         word &= ~self.outside
         if entry not in known:
             known.append(entry)
-            self.by_shape[shape(entry.form)].append(entry)
+            self.by_shape[shape(entry.form)].setdefault((entry.numbers, entry.marks), entry)
             self.shapes[shape(entry.form)] += entry.form not in self.words
             self.words.setdefault(entry.form, word)
 
-    def take(self, table: EncodingTable) -> None:
-        """Take all encodings of a table."""
-        for entry in table.entries:
-            self.add(entry, entry.base | sum(marks.choices[0][1] for marks in entry.marks))
+    def take_missing(self, table: EncodingTable) -> None:
+        """Take a table's encodings of those forms that are not known."""
+        for entry in [e for e in table.entries if e.form not in self.words]:
+            self.add(entry, first_word(entry))
 
     def learn(self, seeds: Sequence[int]) -> int:
         """Study seeds one by one; returns how many encodings came of it."""
@@ -74,59 +100,65 @@ class FormSearch:
     # --- forms near known ones --------------------------------------------------------------------
 
     def neighbours(self, forms: Iterable[Form]) -> dict[Form, int]:
-        """New forms that one flipped bit makes of a known form's word: a word of each."""
-        words = []
-        for form in forms:
-            entry = self.learner.entries[form][0]
-            fixed = ~(entry.variable | entry.silent)
-            bits = [b for b in self.learner.free_bits() if fixed >> b & 1]
-            words += [self.words[form] ^ 1 << b for b in bits]
-        return self.new_forms(words)
+        """New forms near a known form's word: a word of each."""
+        return self.new_forms(w for form in forms for w in self.near(form))
 
-    def elided(self) -> dict[Form, int]:
-        """New forms of known words in which one number has all its bits, or none: nvdisasm leaves
-        out what is the default, as an offset of 0, the mask 0xf or the predicate PT.
-        """
-        words = []
-        for form in list(self.words):
-            for number in self.learner.entries[form][0].numbers:
-                word = self.words[form] & ~number.mask
-                words += [word, word | number.mask]
-        return self.new_forms(words)
+    def near(self, form: Form) -> Iterator[int]:
+        """The words near a form's word."""
+        entry, word = self.learner.entries[form][0], self.words[form]
+        fixed = ~(entry.variable | entry.silent)
+        bits = [b for b in self.learner.free_bits() if fixed >> b & 1]
+        yield from (word ^ 1 << b for b in bits)
+        for number in entry.numbers:  # nvdisasm leaves out an offset of 0, the mask 0xf, PT
+            yield from (word & ~number.mask, word | number.mask)
+        if shape(form) not in self.explored:
+            self.explored.add(shape(form))
+            yield from (word ^ 1 << a ^ 1 << b for a, b in combinations(bits, 2) if b - a <= NEAR)
+            if self.learner.coding is VOLTA:  # bits 8 to 11 select the operands' kinds
+                yield from (word ^ i << 8 for i in range(1, 16))
 
-    def new_forms(self, words: Sequence[int]) -> dict[Form, int]:
+    def new_forms(self, words: Iterable[int]) -> dict[Form, int]:
         """The forms of words that are not known: a word of each."""
         found: dict[Form, int] = {}
-        new: Counter[Form] = Counter()
-        for word, said in zip(words, self.learner.texts(words), strict=True):
-            if said is None or said[1].form in self.words:
-                continue
-            form = said[1].form
-            if form not in found and self.failed[form] < ATTEMPTS:
-                new[shape(form)] += 1
-                if self.shapes[shape(form)] + new[shape(form)] <= SHAPE_FORMS:
-                    found[form] = word
+        for batch in batched(words, BATCH):
+            for word, said in zip(batch, self.learner.texts(batch), strict=True):
+                if said is not None and said[1].form not in self.words:
+                    if self.failed[said[1].form] < ATTEMPTS:
+                        found.setdefault(said[1].form, word)
         return found
 
-    def spread(self, depth: int, limit: int, start: dict[Form, int] | None = None) -> None:
-        """Take the forms ``start``, then those within ``depth`` flips of known ones; at most
-        ``limit`` seeds are studied by themselves in each step.
+    def spread(self, start: dict[Form, int], seconds: float) -> None:
+        """Take the forms ``start``, and from each that is taken those near it, until there are no
+        others or the time is over. Kinds of operands with few known forms come first.
         """
-        new = start if start is not None else self.neighbours(list(self.words))
-        for step in range(depth):
+        waiting, begin = dict(start), time.monotonic()
+        while waiting and time.monotonic() - begin < seconds:
+            new = self.next_forms(waiting)
             before = set(self.words)
             left = self.derive(new)
-            seeds = self.one_each(left)[:limit]
+            seeds = self.one_each(left)
             studied = self.learn(seeds)
             left = self.derive({f: w for f, w in left.items() if f not in self.words})
             self.failed.update(left.keys())
             made = [f for f in self.words if f not in before]
-            print(f"  step {step}: {len(new)} forms, {len(made)} taken, {studied} of {len(seeds)}",
-                  f"studied, {len(self.words)} known, {self.learner.asked} asked",
+            waiting = self.neighbours(made) | waiting
+            print(f"  {len(new)} forms, {len(made)} taken, {studied} of {len(seeds)} studied,",
+                  f"{len(self.words)} known, {len(waiting)} wait, {self.learner.asked} asked",
                   flush=True)  # fmt: skip
-            new = self.neighbours(made)
-            if not new:
+
+    def next_forms(self, waiting: dict[Form, int]) -> dict[Form, int]:
+        """Remove from ``waiting`` what to take next, and what is known or too much."""
+        order = sorted(waiting, key=lambda f: (self.shapes[shape(f)] // 30, f[0].count(".")))
+        new: Counter[Form] = Counter()
+        found = {}
+        for form in order:
+            if len(found) == STEP_FORMS:
                 break
+            word = waiting.pop(form)
+            if form not in self.words and self.shapes[shape(form)] + new[shape(form)] < SHAPE_FORMS:
+                new[shape(form)] += 1
+                found[form] = word
+        return found
 
     def one_each(self, forms: dict[Form, int]) -> list[int]:
         """A few words of each shape."""
@@ -195,7 +227,7 @@ class FormSearch:
     def derive(self, forms: dict[Form, int]) -> dict[Form, int]:
         """Take the forms whose encoding follows from another's; returns the others."""
         left = dict(forms)
-        for attempt in range(3):  # models: encodings of the shape with different fields
+        for attempt in range(MODELS):
             tried = {f: e for f, w in left.items() if (e := self.model(f, w, attempt)) is not None}
             for form, entry in self.confirmed(tried, left).items():
                 self.add(entry, left.pop(form))
@@ -203,10 +235,10 @@ class FormSearch:
 
     def model(self, form: Form, word: int, attempt: int) -> SassEncoding | None:
         """The encoding of a form by the fields of the ``attempt``-th different one."""
-        fields = {(e.numbers, e.marks): e for e in self.by_shape[shape(form)]}
+        fields = self.by_shape[shape(form)]
         if attempt >= len(fields):
             return None
-        like = list(fields.values())[attempt]
+        like = next(islice(fields.values(), attempt, None))
         return replace(like, form=form, base=word & ~like.variable & ~self.outside, fixed_reuse=0)
 
     @property

@@ -48,6 +48,7 @@ class Seed:
     quiet: set[int] = field(default_factory=set)  # bits that changed nothing once
     loud: set[int] = field(default_factory=set)  # bits that changed something once
     choices: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    alone: dict[int, tuple[str, ...]] = field(default_factory=dict)  # bit: marks after its flip
 
 
 class Learner:
@@ -199,6 +200,8 @@ class Learner:
         changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
         marked = [i for i, (a, b) in enumerate(zip(base.marks, text.marks, strict=True)) if a != b]
         (seed.loud if changed or marked else seed.quiet).add(bit)
+        if word == seed.word and not changed:
+            seed.alone[bit] = text.marks
         if len(changed) == 1 and not marked:
             index = changed[0]
             weight = after[index] - before[index]
@@ -211,7 +214,9 @@ class Learner:
             seed.mark_bits[marked[0]].add(bit)
 
     def pairs(self, seeds: list[Seed]) -> None:
-        """Pairs of bits that are near each other, one without a role: marks, other forms."""
+        """Pairs of bits that are near each other, one without a role: marks that neither bit makes
+        by itself, other forms.
+        """
         words, places = [], []
         for i, seed in enumerate(seeds):
             marks = {b for bits in seed.mark_bits.values() for b in bits}
@@ -229,6 +234,8 @@ class Learner:
                 continue
             marks = zip(seed.text.marks, other[1].marks, strict=True)
             marked = [k for k, (x, y) in enumerate(marks) if x != y]
+            if other[1].marks in (seed.alone.get(a), seed.alone.get(b)):
+                continue
             if len(marked) == 1 and self.values(seed, *other) == self.own(seed):
                 seed.mark_bits[marked[0]] |= {a, b}
 

@@ -10,7 +10,7 @@ import pytest
 
 from ptxas import ptxas
 from rows import every_row
-from sass_cubins import code_of, cubin, names
+from sass_cubins import ARCHITECTURES, code_of, cubin, names
 from tilewright.sass import ControlCode, CubinFile
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code, hazards
@@ -82,11 +82,37 @@ def test_hazards_of_maxwell(rules: str, text: str) -> None:
     assert " ".join(sorted({f.rule for f in hazards(code_of(text, 52))})) == rules
 
 
-def count_findings(chosen: tuple[str, ...] | list[str]) -> tuple[int, list[str]]:
-    """Functions examined, and the findings in ptxas' code for sm_90a."""
+@every_row(
+    "rules, text",
+    [
+        ("", "--:-:-:-:6 DADD R2, R4, R6\n--:-:-:-:1 DADD R8, R2, R6"),
+        ("raw-latency", "--:-:-:-:5 DADD R2, R4, R6\n--:-:-:-:1 DADD R8, R2, R6"),
+        ("raw-barrier", "--:-:-:-:f R2UR UR4, R2\n--:-:-:-:1 UMOV UR5, UR4"),
+        ("", "--:-:1:-:2 R2UR UR4, R2\n01:-:-:-:1 UMOV UR5, UR4"),
+        ("war-barrier", "--:-:-:-:6 STS [R2], R1\n--:-:-:-:1 FADD R1, R4, R3"),
+        ("", "--:-:-:-:6 STS [R2], R1\n--:-:-:-:6 BAR.SYNC 0x0\n--:-:-:-:1 FADD R1, R4, R3"),
+    ],
+)  # fmt: skip
+def test_hazards_of_ampere(rules: str, text: str) -> None:
+    assert " ".join(sorted({f.rule for f in hazards(code_of(text, 80))})) == rules
+
+
+def test_an_unknown_word_still_waits() -> None:
+    """Of a word without an encoding the control code counts."""
+    load = "--:-:1:-:2 LDS R1, [R2]"
+    use = "--:-:-:-:1 FADD R4, R1, R3"
+    word = 0xFFF
+    assert not hazards(
+        code_of(f"{load}\n01:-:-:-:1 .word {word | 0x1 << 116 | 0x7F1 << 105:#x}\n{use}")
+    )
+    assert hazards(code_of(f"{load}\n--:-:-:-:1 .word {word | 0x7F1 << 105:#x}\n{use}"))
+
+
+def count_findings(chosen: tuple[str, ...] | list[str], arch: str) -> tuple[int, list[str]]:
+    """Functions examined, and the findings in ptxas' code."""
     functions, found = 0, []
     for name in chosen:
-        data = cubin(name, "sm_90a")
+        data = cubin(name, arch)
         if data is None:
             continue
         read = CubinFile.parse(data)
@@ -98,8 +124,9 @@ def count_findings(chosen: tuple[str, ...] | list[str]) -> tuple[int, list[str]]
 
 @needs_ptxas
 @pytest.mark.tools
-def test_ptxas_has_no_hazard() -> None:
-    functions, found = count_findings(CLEAN)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_ptxas_has_no_hazard(arch: str) -> None:
+    functions, found = count_findings(CLEAN, arch)
     assert not found
     assert functions >= 40
 
@@ -107,8 +134,9 @@ def test_ptxas_has_no_hazard() -> None:
 @needs_ptxas
 @pytest.mark.tools
 @pytest.mark.slow
-def test_no_program_of_the_corpus_has_a_hazard() -> None:
-    functions, found = count_findings(names())
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_no_program_of_the_corpus_has_a_hazard(arch: str) -> None:
+    functions, found = count_findings(names(), arch)
     assert not found
     assert functions >= 300
 

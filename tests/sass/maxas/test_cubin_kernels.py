@@ -44,10 +44,32 @@ def test_what_is_extracted_and_inserted_is_the_same_cubin(name: str) -> None:
         old = before.code(kernel)
         assert made.code == old
         assert made.registers <= before.registers(kernel)
-        if not any("INDIRECT" in a.name for a in before.attributes(kernel)):
-            after = insert_kernel(after, made)
+        after = insert_kernel(after, made)
     again = CubinFile.parse(after.build())
     assert [again.code(k) for k in before.functions] == [before.code(k) for k in before.functions]
+    for kernel in before.functions:
+        assert again.attributes(kernel) == before.attributes(kernel)
+
+
+def test_automatic_reuse_is_legal_on_hopper() -> None:
+    """An instruction that yields keeps no operand from sm_70 on."""
+    before = parsed("stencil")
+    reused = 0
+    for kernel in before.functions:
+        made = assemble_maxas(SM_90, extract_kernel(before, kernel))
+        code = SassCode.of(90, decode_code(SM_90, made.code))
+        assert not [f for f in lint_function(code) if f.rule == "reuse-yield"]
+        reused += sum(bool(x.control and x.control.reuse) for x in code.instructions)
+    assert reused
+
+
+def test_preprocessing_takes_the_architecture_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "blur.sass"
+    file.write_text(extract_kernel(parsed("stencil"), "blur"))
+    assert main(["sass", "pre", str(file)]) == 0
+    assert "LDC" in capsys.readouterr().out
 
 
 def test_a_longer_kernel_is_inserted() -> None:

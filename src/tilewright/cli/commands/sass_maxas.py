@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from ...sass.maxas import (
 from ..output_files import write
 from .sass_report import read_text
 
+_ARCH = re.compile(r"^# Arch: sm_(\d+)", re.MULTILINE)
+_MAXWELL = 52  # maxas' files name no architecture
 _TRUST = "Programs in the file (CODE, [+ +], [- -]) are Python and run with all rights."
 
 
@@ -42,7 +45,9 @@ def add(actions: Any) -> None:
     action = _action(actions, "pre", _pre, f"run a maxas file's programs and schedule it. {_TRUST}")
     action.add_argument("file")
     action.add_argument("output", nargs="?", metavar="FILE", help="where to write it")
-    action.add_argument("--sm", type=int, default=52, help="the architecture: 52, 80, 90")
+    action.add_argument(
+        "--sm", type=int, help="52, 80 or 90 (default: the file's # Arch:, else 52)"
+    )
     _options(action)
     action = _action(actions, "insert", _insert, f"assemble a maxas file into a cubin. {_TRUST}")
     action.add_argument("file")
@@ -127,8 +132,11 @@ def _source(path: str) -> CubinFile | SassDump:
 
 
 def _pre(options: argparse.Namespace) -> int:
+    source = read_text(options.file)
+    named = _ARCH.search(source)
+    sm = options.sm or (int(named[1]) if named else _MAXWELL)
     text = preprocess(
-        encoding_table(options.sm), read_text(options.file), options.file,
+        encoding_table(sm), source, options.file,
         load=folder_loader(Path(options.file).parent), defines=_defines(options),
         automatic_control=options.auto,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from .pending import FIXED, READ, WRITE, PendingState
 from .register_effects import Register, RegisterEffects, register_effects
 
 _VISITS = 40  # joins of one node before its state counts as stable
+_DEFER = ".DEFER_BLOCKING"
 _MIN_BARRIER_STALL = 2  # cycles from an instruction's issue until its barrier can be waited for
 
 
@@ -40,8 +41,8 @@ def function_code(cubin: CubinFile, name: str) -> SassCode:
 
 
 def hazards(code: SassCode) -> list[SassFinding]:
-    """All hazards of a function, by address. Raises SassError for an instruction whose properties
-    are not known; words without an encoding are skipped.
+    """All hazards of a function, by address. Of a word without an encoding only the control code
+    counts. Raises SassError for an instruction whose properties are not known.
     """
     return sorted(_HazardSearch(code).run())
 
@@ -128,22 +129,23 @@ class _HazardSearch:
         """Check one instruction against what is pending, and add what it leaves pending."""
         instruction = self.code.instructions[index]
         row, effects, control = self.rows[index], self.effects[index], instruction.control
-        if row is None or effects is None or control is None:
+        if control is None:
             return
         self._waits(index, state)
-        self._check_reads(index, row, effects, state)
-        self._check_writes(index, row, effects, state)
-        self._leave(index, row, effects, state)
+        if row is not None and effects is not None:
+            self._check_reads(index, row, effects, state)
+            self._check_writes(index, row, effects, state)
+            self._leave(index, row, effects, state)
         stall = control.stall if self.sm < 70 else max(1, control.stall)
         state.advance(stall, MAX_LATENCY)
         signals = {control.write, control.read} - {0}
-        if row.mnemonic != "USETMAXREG":
+        if row is None or row.mnemonic != "USETMAXREG":
             state.active.update({b: stall for b in signals if stall < _MIN_BARRIER_STALL})
 
     def _waits(self, index: int, state: PendingState) -> None:
         instruction = self.code.instructions[index]
         control, text = instruction.control, instruction.text
-        assert control is not None and text is not None
+        assert control is not None
         for barrier in range(1, 7):
             if control.wait >> (barrier - 1) & 1:
                 if barrier in state.active:
@@ -153,10 +155,11 @@ class _HazardSearch:
                         "stall 2 cycles at the instruction that sets the barrier",
                     )  # fmt: skip
                 state.wait(barrier)
-        if self.code.name(index) == "DEPBAR":
+        if text is not None and self.code.name(index) == "DEPBAR":
             for barrier, left in dependency_barriers(text):
                 state.wait(barrier, left)
-        if self.sm < 70 and self.code.name(index) == "BAR":  # it waits for stores to have read
+        if text is not None and self.code.name(index) == "BAR" and _DEFER not in text.opcode:
+            # before sm_90 it waits for stores to have read
             state.forget({(READ, i) for i in self.stores})
 
     # --- checks -----------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ _AMPERE: Rows = (
     _HOPPER
     | _rows("FFMA FADD FMUL", "fma", interval=2)
     | _rows("MOV IADD3 LOP3 SHF LEA PRMT SEL", "alu", interval=2)
-    | _rows("DADD DMUL DFMA", "fp64", FIXED, interval=2)
+    | _rows("R2UR", "special", VARIABLE, interval=2)
 )
 
 _MAXWELL: Rows = (

@@ -40,6 +40,11 @@ _HOPPER: dict[tuple[str, str, str], int] = {
     **{("UR", "uniform", group): 6 for group in _MATH}, ("UR", "uniform", _ANY): 9,
     ("UR", "R2UR", _ANY): 13,
 }  # fmt: skip
+_AMPERE: dict[tuple[str, str, str], int] = {
+    **_HOPPER,
+    ("R", _FP64, _FP64): 6, ("R", _FP64, "memory"): 6, ("R", _FP64, _ANY): 6,
+    ("R", _FMA, "uniform"): 4, ("R", "HMMA", _ANY): 17,
+}  # fmt: skip
 _HOPPER_GUARD = {_FP64: 14, "uniform": 5, "move": 5}
 _HOPPER_GUARD_CYCLES = 13
 
@@ -67,7 +72,7 @@ def result_latency(
     if sm < 70:
         return _maxwell(file, consumer, role)
     measured = _measured(file, producer, consumer, role) if sm == 90 else None
-    of_ptxas = _of_ptxas(file, producer, consumer, role)
+    of_ptxas = _of_ptxas(_HOPPER if sm == 90 else _AMPERE, file, producer, consumer, role)
     if measured is None or producer.pipe == "tensor":  # measured on an idle pipe, for one result
         return max(measured or 0, of_ptxas)
     return measured
@@ -83,9 +88,10 @@ def _measured(
 
 
 def _of_ptxas(
-    file: str, producer: InstructionProperties, consumer: InstructionProperties, role: str
-) -> int:
-    """The least cycles that ptxas leaves."""
+    table: dict[tuple[str, str, str], int], file: str,
+    producer: InstructionProperties, consumer: InstructionProperties, role: str,
+) -> int:  # fmt: skip
+    """The least cycles that ptxas leaves, from an architecture's table."""
     made, used = _group(producer), _group(consumer)
     if role == GUARD:
         return _HOPPER_GUARD.get(made, _HOPPER_GUARD_CYCLES)
@@ -93,8 +99,8 @@ def _of_ptxas(
     used = "tensor" if consumer.pipe == "tensor" else used
     if consumer.mnemonic == "SYNCS" and file == "R":
         used = "xu"
-    found = _HOPPER.get((file, made, used), _HOPPER.get((file, made, _ANY)))
-    return found if found is not None else _HOPPER["R", _ALU, _ANY]
+    found = table.get((file, made, used), table.get((file, made, _ANY)))
+    return found if found is not None else table["R", _ALU, _ANY]
 
 
 def _maxwell(file: str, consumer: InstructionProperties, role: str) -> int:

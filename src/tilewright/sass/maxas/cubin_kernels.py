@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from ...errors import CubinError, SassError
 from ..code_listing import assemble, decode_code, disassemble
-from ..code_motion import CodeMotion
 from ..control_code import ControlCode
 from ..cubin_edit import with_code
 from ..cubin_file import CubinFile
+from ..edited_code import kept_instructions
 from ..elf_tables import FUNCTION
 from ..encoding_table import encoding_table
 from ..nv_info import EXIT_OFFSETS, NO_VALUE, S2R_CTAID_OFFSETS, SIZED, InfoAttribute
@@ -236,7 +236,8 @@ def _instruction_at(offset: int, sm: int) -> int:
 
 
 def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> CubinFile:
-    """The cubin with a kernel's code, registers, barriers and attributes replaced.
+    """The cubin with a kernel's code, registers, barriers and attributes replaced. Attributes and
+    relocations of instructions that stay are kept.
 
     ``name`` is by default that of the file's ``# Kernel:`` line. Raises CubinError for a kernel
     that the cubin does not have, and for needs beyond its limits.
@@ -248,8 +249,9 @@ def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> 
             f"a kernel must be one of {known}, got {name!r}",
             hint="name it in the line `# Kernel: name`, or with --kernel",
         )
-    old = len(cubin.code(name))
-    motion = CodeMotion({0: 0}, old, len(kernel.code))
+    table, before = encoding_table(cubin.sm), cubin.code(name)
+    codes = decode_code(table, before), decode_code(table, kernel.code)
+    motion = kept_instructions(*codes, (len(before), len(kernel.code)))
     edited = with_code(cubin, name, kernel.code, motion, kernel.exits)
     edited = edited.with_attributes(name, _attributes(edited, name, kernel))
     if kernel.registers:

@@ -37,7 +37,8 @@ class PlacedItems:
 def place_registers(
     table: EncodingTable, source: MaxasSource, automatic_reuse: bool, share: bool
 ) -> PlacedItems:
-    """Schedule, set reuse flags and allocate registers.
+    """Schedule, set reuse flags and allocate registers. From sm_70 on an instruction that yields,
+    or is issued together with the next, keeps no operand.
 
     Raises SassError where a pool is exhausted, and for instructions without known properties.
     """
@@ -51,6 +52,8 @@ def place_registers(
         instructions = [x for x in items if isinstance(x, KernelInstruction)]
         if automatic_reuse:
             instructions = _reused(table, instructions)
+    if automatic_reuse and not timing_table(table.sm).reuse_yields:
+        instructions = [_without_lost_reuse(x) for x in instructions]
     placed = iter(_with_registers(x, known) for x in instructions)
     return PlacedItems(
         [next(placed) if isinstance(x, KernelInstruction) else x for x in items], known
@@ -62,6 +65,11 @@ def _reused(
 ) -> list[KernelInstruction]:
     texts = with_reuse(table, [x.text for x in instructions])
     return [replace(x, text=t) for x, t in zip(instructions, texts, strict=True)]
+
+
+def _without_lost_reuse(x: KernelInstruction) -> KernelInstruction:
+    lost = x.control.yields or not x.control.stall
+    return replace(x, text=replace(x.text, reuse=0)) if lost else x
 
 
 def _with_registers(x: KernelInstruction, known: Mapping[int, int]) -> KernelInstruction:

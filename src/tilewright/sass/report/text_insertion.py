@@ -15,12 +15,12 @@ from ..code_listing import assemble, decode_code
 from ..code_motion import CodeMotion
 from ..cubin_edit import with_code
 from ..cubin_file import TEXT, CubinFile
+from ..edited_code import Decoded, motion_between
 from ..encoding import VOLTA
 from ..encoding_table import EncodingTable, encoding_table
 from ..machine.register_effects import registers_needed
 from ..sass_instruction import control_mask, decode_instruction, encode_instruction
 from ..sass_text import SassOperand, SassText
-from .edited_code import Decoded, motion_between
 
 _PADDING = "--:-:-:Y:0 NOP"
 _MOVES = ("MOV", "IMAD.U32")  # with an immediate, ptxas uses both

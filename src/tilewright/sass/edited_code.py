@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from ..code_motion import CodeMotion
-from ..sass_instruction import SassInstruction
+from .code_motion import CodeMotion
+from .sass_instruction import SassInstruction
 
 Decoded = tuple[int, SassInstruction]  # (offset, instruction)
 Pair = tuple[int, int]  # indexes of an instruction before and after
@@ -28,12 +28,25 @@ def motion_between(
     An instruction that is in neither's order is looked for anywhere; one that is not found was
     replaced by what is in its place, or removed.
     """
-    before, after = ([_without_target(x) for _, x in code] for code in (old, new))
+    before, after = _names(old), _names(new)
     pairs = [*_kept(before, after)]
     pairs += _elsewhere(before, after, pairs)
     pairs += _replaced(sorted(pairs), len(old), len(new))
-    offsets = {old[i][0]: new[k][0] for i, k in sorted(pairs)}
-    return CodeMotion(offsets, *sizes)
+    return CodeMotion({old[i][0]: new[k][0] for i, k in sorted(pairs)}, *sizes)
+
+
+def kept_instructions(
+    old: Sequence[Decoded], new: Sequence[Decoded], sizes: tuple[int, int]
+) -> CodeMotion:
+    """The same for code that may be another program: what is not kept in order was removed, but
+    the first instruction, where a function begins.
+    """
+    pairs = _kept(_names(old), _names(new))
+    return CodeMotion({0: 0} | {old[i][0]: new[k][0] for i, k in pairs if i and k}, *sizes)
+
+
+def _names(code: Sequence[Decoded]) -> list[str]:
+    return [_without_target(x) for _, x in code]
 
 
 def _without_target(instruction: SassInstruction) -> str:
