@@ -6,8 +6,9 @@ in registers; beside the shipped kernel, torch.compile's kernel and a copy.
 
 A variant's name: how a CTA reads its rows (``row``: a CTA for each row; ``regs``: persistent, the
 next ``depth`` rows in registers; ``bulk``: persistent, a ring of ``depth`` rows in shared memory by
-cp.async.bulk), threads of a CTA, CTAs on an SM, depth. ``+l2``: each CTA prefetches a later row to
-the L2; ``+last``: the weights by L1::evict_last; ``+cs``: the result stored by ``.cs``.
+cp.async.bulk), threads of a CTA, CTAs on an SM, depth. ``+l2(N)``: each CTA prefetches to the L2
+the row that is N eighths of the resident CTAs behind its own; ``+last``: the weights by
+L1::evict_last; ``+cs``: the result stored by ``.cs``.
 Times and columns are those of ``shelf_kernels.py``.
 """
 
@@ -37,37 +38,31 @@ class Variant(NamedTuple):
     threads: int
     ctas: int
     depth: int = 0
-    l2: bool = False
+    l2: int = 0
     last: bool = False
     cs: bool = False
 
     @property
     def name(self) -> str:
-        marks = "".join(f"+{m}" for m in ("l2", "last", "cs") if getattr(self, m))
+        marks = f"+l2({self.l2})" if self.l2 else ""
+        marks += "".join(f"+{m}" for m in ("last", "cs") if getattr(self, m))
         depth = f"x{self.depth}" if self.depth else ""
         return f"{self.how} {self.threads}x{self.ctas}{depth}{marks}"
 
 
 VARIANTS = [
     Variant("row", 256, 4),
-    Variant("row", 256, 4, l2=True),
+    *(Variant("row", 256, 4, l2=ahead) for ahead in (2, 4, 6, 8, 10, 12, 16)),
+    *(Variant("row", threads, ctas, l2=8) for threads, ctas in ((128, 8), (256, 5), (256, 6))),
+    *(Variant("row", threads, ctas, l2=8) for threads, ctas in ((512, 2), (512, 3), (1024, 2))),
+    Variant("row", 256, 4, l2=8, last=True),
+    Variant("row", 256, 4, l2=8, cs=True),
     Variant("row", 256, 4, last=True),
     Variant("row", 256, 4, cs=True),
     Variant("row", 512, 3),
     Variant("row", 512, 4, last=True),
-    Variant("regs", 256, 2, 1),
-    Variant("regs", 256, 2, 2),
     Variant("regs", 512, 2, 1),
-    Variant("regs", 512, 2, 2),
-    Variant("regs", 1024, 1, 2),
     Variant("bulk", 256, 4, 2),
-    Variant("bulk", 256, 4, 3),
-    Variant("bulk", 256, 4, 3, cs=True),
-    Variant("bulk", 256, 3, 4),
-    Variant("bulk", 512, 2, 4),
-    Variant("bulk", 512, 2, 6),
-    Variant("bulk", 512, 3, 4),
-    Variant("bulk", 512, 3, 4, cs=True),
     Variant("bulk", 128, 4, 3),
 ]
 
@@ -131,7 +126,7 @@ class RmsNorm:
     def one_row(self) -> None:
         k, row = self.k, self.k.ctaid.x
         if self.v.l2:
-            later = row + 132 * self.v.ctas
+            later = row + 132 * self.v.ctas * self.v.l2 // 8
             with k.if_((k.tid.x == 0) & (later < self.rows)):
                 source = self.x + later.to("u64") * self.columns
                 k.emit("cp.async.bulk.prefetch.L2.global", source, 2 * self.columns)
