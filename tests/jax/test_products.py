@@ -65,6 +65,79 @@ def test_second_derivatives() -> None:
     agree(twice(matmul), twice(jnp.matmul))
 
 
+def test_forward_mode_of_products() -> None:
+    a, b, da, db = random(3, 8, 16), random(16, 4), random(3, 8, 16), random(16, 4)
+    ours, theirs = (jax.jit(lambda *t, f=f: jax.jvp(f, t[:2], t[2:])) for f in (matmul, jnp.matmul))
+    agree(ours(a, b, da, db), theirs(a, b, da, db))
+    for f in (ours, theirs):
+        jax.block_until_ready(f(a, b, da, db))
+    rows, moved = random(5, 16), random(5, 16)
+    agree(*(jax.vmap(lambda x, d, f=f: jax.jvp(lambda x: f(x, b), (x,), (d,))[1])(rows, moved)
+            for f in (matmul, jnp.matmul)))  # fmt: skip
+
+
+def gated_layers() -> tuple[Callable[..., Any], Callable[..., Any], list[Any]]:
+    """A layer with all that it may have, ours and of jnp, and its arrays."""
+    shapes = (2, 5, 16), (12, 16), (12,), (12, 16), (2, 5, 12)
+
+    def ours(x: Any, w: Any, bias: Any, gate: Any, residual: Any) -> Any:
+        arrays = {"gate": gate, "residual": residual}
+        return linear(x, w, bias, activation="softplus", **arrays)
+
+    def theirs(x: Any, w: Any, bias: Any, gate: Any, residual: Any) -> Any:
+        return jax.nn.softplus(x @ gate.T) * (x @ w.T + bias) + residual
+
+    return ours, theirs, [random(*s, dtype=jnp.bfloat16) for s in shapes]
+
+
+def test_forward_mode_of_layers() -> None:
+    """Of all arrays, and of each alone."""
+    x, w, bias, residual = random(5, 16), random(12, 16), random(12), random(5, 12)
+    arrays = [x, w, bias, residual]
+    moved = [random(*t.shape) for t in arrays]
+    for activation, function in ACTIVATIONS.items():
+
+        def ours(x: Any, w: Any, bias: Any, r: Any, a: Any = activation) -> Any:
+            return linear(x, w, bias, activation=a, residual=r)
+
+        def theirs(x: Any, w: Any, bias: Any, r: Any, f: Any = function) -> Any:
+            return f(x @ w.T + bias) + r
+
+        agree(*(jax.jit(lambda a, d, f=f: jax.jvp(f, a, d))(arrays, moved)
+                for f in (ours, theirs)), 1e-5)  # fmt: skip
+    for i in range(4):
+        one, other = (
+            jax.jvp(
+                lambda t, f=f, i=i: f(*arrays[:i], t, *arrays[i + 1 :]), (arrays[i],), (moved[i],)
+            )
+            for f in (ours, theirs)
+        )
+        agree(one, other, 1e-5)
+
+
+def test_forward_mode_of_a_gated_layer() -> None:
+    ours, theirs, arrays = gated_layers()
+    wide = [t.astype(jnp.float32) for t in arrays]
+    got, expected = jax.jvp(ours, arrays, arrays), jax.jvp(theirs, wide, wide)
+    assert got[1].dtype == jnp.bfloat16
+    agree(got, expected, 2e-2)
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_second_derivatives_of_layers(mode: Any) -> None:
+    x, w, bias = random(2, 8), random(4, 8), random(4)
+    for activation in ("gelu_tanh", "softplus"):
+        function = ACTIVATIONS[activation]
+        ours, theirs = (
+            jax.jit(mode(jax.grad(lambda x, w, f=f: (f(x, w) ** 2).sum(), 1)))
+            for f in (
+                lambda x, w, a=activation: linear(x, w, bias, activation=a),
+                lambda x, w, f=function: f(x @ w.T + bias),
+            )
+        )
+        agree(ours(x, w), theirs(x, w), 1e-4)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_layers(activation: str | None) -> None:
     function = ACTIVATIONS[activation]

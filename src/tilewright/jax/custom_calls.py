@@ -115,19 +115,9 @@ def _run(call: XlaCall, on_gpu: bool) -> None:
 def _matmul(what: dict[str, Any], args: list[Any], results: list[Any]) -> None:
     a, b = (
         x.swapaxes(x.ndim - 2, x.ndim - 1) if flipped else x
-        for x, flipped in zip(_with_batch(args, what["ranks"]), what["transposed"], strict=True)
+        for x, flipped in zip(args, what["transposed"], strict=True)
     )
     matmul(a, b, out=results[0], **what["options"])
-
-
-def _with_batch(args: list[Any], ranks: list[int]) -> Iterator[Any]:
-    """The operands, of one rank if ``jax.vmap`` put dimensions before those that they had: NumPy's
-    rules pair dimensions from the last one.
-    """
-    for x, rank in zip(args, ranks, strict=True):
-        extra, missing = x.ndim - rank, max(ranks) - rank
-        padded = extra and missing
-        yield x.reshape(*x.shape[:extra], *(1,) * missing, *x.shape[extra:]) if padded else x
 
 
 def _linear(what: dict[str, Any], args: list[Any], results: list[Any]) -> None:

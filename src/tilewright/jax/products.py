@@ -1,46 +1,27 @@
-"""``matmul`` and ``linear`` for JAX programs, with gradients.
+"""``matmul`` and ``linear`` for JAX programs, with derivatives in both modes and of any order.
 
-A gradient is again made of products, which are custom calls with transposed operands, and of the
-activations' backward functions. Both functions can be differentiated in reverse any number of
-times; forward-mode derivatives (``jax.jvp``) do not exist.
+A derivative is again made of products, which are custom calls with transposed operands, and of the
+activations' backward functions, which are linear in the gradient: forward mode multiplies by the
+same derivative.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from .. import dtypes
 from ..errors import DtypeError, EpilogueError, ProblemError
 from ..gemm.epilogue.functions.activation_table import ACTIVATIONS, DERIVATIVES
-from ..run.call.request import MatmulOptions, default_result
-from .custom_calls import registered
+from ..run.call.request import default_result
 from .graph_in_jax import evaluate
+from .product_primitive import ProductOptions, custom_call, product, result_of, type_names
 from .trace_checks import check_differentiable, check_types
-
-
-class ProductOptions(NamedTuple):
-    """The options of ``matmul`` that a custom call passes on; ``out_dtype`` is a name."""
-
-    out_dtype: str
-    precision: str
-    fast_accum: bool
-    device: str | None
-
-    def passed(self) -> dict[str, Any]:
-        """As keyword arguments, without the result's type, which its array has."""
-        options = self._asdict()
-        del options["out_dtype"]
-        return options
-
-    def requested(self) -> MatmulOptions:
-        """As a call's options, to check them."""
-        return MatmulOptions(self.out_dtype, self.precision, self.fast_accum)
 
 
 def matmul(
@@ -63,7 +44,7 @@ def matmul(
     if a.shape[-1] != b.shape[-2]:
         raise ProblemError(f"K of a and b must be equal, got shapes {a.shape} and {b.shape}")
     options = _options(a, out_dtype, precision, fast_accum, device)
-    d = _product(a, b, (False, False), options)
+    d = product(a, b, (False, False), options)
     d = d if columns else d[..., 0]
     return d if rows else d[..., 0, :] if columns else d[..., 0]
 
@@ -88,82 +69,6 @@ def _options(
     if not isinstance(fast_accum, bool):
         raise ProblemError(f"fast_accum must be True or False, got {fast_accum!r:.60}")
     return ProductOptions(name, precision, fast_accum, None if device is None else str(device))
-
-
-def _types(*arrays: jax.Array) -> tuple[str, ...]:
-    return tuple(dtypes.from_numpy(x.dtype).name for x in arrays)
-
-
-def _call(what: dict[str, Any], results: Any, args: Sequence[jax.Array]) -> Any:
-    """The custom call; under ``jax.vmap`` operands without the batch have a dimension of 1."""
-    call = jax.ffi.ffi_call(registered(), results, vmap_method="expand_dims")
-    return call(*args, call=json.dumps(what))
-
-
-def _result(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtypes.dtype(dtype).numpy)
-
-
-# --- products -----------------------------------------------------------------------------------
-
-Transposed = tuple[bool, bool]
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _product(
-    a: jax.Array, b: jax.Array, transposed: Transposed, options: ProductOptions
-) -> jax.Array:
-    """The product of matrices or stacks of them, of which some are ``transposed`` first."""
-    check_types(_types(a, b), options.requested())
-    batch = _broadcast(a.shape[:-2], b.shape[:-2])
-    m, n = a.shape[-1 if transposed[0] else -2], b.shape[-2 if transposed[1] else -1]
-    what = {
-        "op": "matmul", "transposed": transposed, "ranks": (a.ndim, b.ndim),
-        "options": options.passed(),
-    }  # fmt: skip
-    made: jax.Array = _call(what, _result((*batch, m, n), options.out_dtype), (a, b))
-    return made
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return tuple(jnp.broadcast_shapes(a, b))
-    except ValueError:
-        raise ProblemError(f"the batch dimensions must broadcast, got {a} and {b}") from None
-
-
-def _product_forward(a: jax.Array, b: jax.Array, transposed: Transposed, options: Any) -> Any:
-    check_differentiable(**dict(zip("ab", _types(a, b), strict=True)))
-    return _product(a, b, transposed, options), (a, b)
-
-
-def _product_backward(
-    transposed: Transposed, options: ProductOptions, kept: tuple[jax.Array, jax.Array], d: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    a, b = kept
-    ta, tb = transposed
-    da_factors = (b, d, (tb, True)) if ta else (d, b, (False, not tb))
-    db_factors = (d, a, (True, ta)) if tb else (a, d, (not ta, False))
-    return _gradient(a, *da_factors, options), _gradient(b, *db_factors, options)
-
-
-def _gradient(
-    like: jax.Array, p: jax.Array, q: jax.Array, transposed: Transposed, options: ProductOptions
-) -> jax.Array:
-    """The gradient of an operand: a product of its type, summed where it was broadcast."""
-    options = options._replace(out_dtype=dtypes.from_numpy(like.dtype).name)
-    made = _product(p.astype(like.dtype), q.astype(like.dtype), transposed, options)
-    return _summed(made, like.shape)
-
-
-def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    extra = x.ndim - len(shape)
-    axes = [*range(extra)]
-    axes += [i + extra for i, n in enumerate(shape) if n == 1 != x.shape[i + extra]]
-    return x.sum(axis=tuple(axes)).reshape(shape) if axes else x
-
-
-_product.defvjp(_product_forward, _product_backward)
 
 
 # --- layers -------------------------------------------------------------------------------------
@@ -204,79 +109,92 @@ def linear(
         if y.shape != expected[name]:
             raise ProblemError(f"{name} must have shape {expected[name]}, got {y.shape}")
     options = _options(x, out_dtype, precision, fast_accum, device)
-    return _layer(_Layer(activation, tuple(arrays), options), x, w, *arrays.values())
+    layer = _Layer(activation, tuple(arrays), options)
+    made: jax.Array = _layer(layer, (), x, w, *arrays.values())[0]
+    return made
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _layer(layer: _Layer, x: jax.Array, w: jax.Array, *arrays: jax.Array) -> jax.Array:
-    (y,) = _layer_call(layer, (), x, w, *arrays)
-    return y
-
-
-def _layer_call(
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _layer(
     layer: _Layer, saved: tuple[str, ...], x: jax.Array, w: jax.Array, *arrays: jax.Array
 ) -> list[jax.Array]:
     """The layer's output and the values of ``saved``."""
-    types, options = _types(x, w, *arrays), layer.options.requested()
+    types, options = type_names(x, w, *arrays), layer.options.requested()
     check_types(types, options, layer.operands, layer.activation, saved)
-    shape = _result((*x.shape[:-1], w.shape[0]), layer.options.out_dtype)
+    shape = result_of((*x.shape[:-1], w.shape[0]), layer.options.out_dtype)
     what = {
         "op": "linear", "activation": layer.activation, "saved": saved,
         "operands": ("x", "w", *layer.operands), "options": layer.options.passed(),
     }  # fmt: skip
-    made: list[jax.Array] = _call(what, [shape] * (1 + len(saved)), (x, w, *arrays))
-    return list(made)
+    return list(custom_call(what, [shape] * (1 + len(saved)), (x, w, *arrays)))
 
 
-def _layer_forward(layer: _Layer, x: jax.Array, w: jax.Array, *arrays: jax.Array) -> Any:
-    check_differentiable(**dict(zip(("x", "w"), _types(x, w), strict=True)))
+@partial(_layer.defjvp, symbolic_zeros=True)
+def _layer_tangents(
+    layer: _Layer, saved: tuple[str, ...], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    names = "x", "w", *layer.operands
+    check_differentiable(**dict(zip("xw", type_names(*primals[:2]), strict=True)))
     gated = "gate" in layer.operands
-    saved: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     if layer.activation is not None or gated:
-        saved = ("preactivation", "gate") if gated else ("preactivation",)
-    y, *values = _layer_call(layer, saved, x, w, *arrays)
-    named = dict(zip(layer.operands, arrays, strict=True))
-    return y, (x, w, named, dict(zip(saved, values, strict=True)))
+        kept = ("preactivation", "gate") if gated else ("preactivation",)
+    y, *values = _layer(layer, kept, *primals)
+    given = dict(zip(names, primals, strict=True))
+    moved = {n: t for n, t in zip(names, tangents, strict=True) if not isinstance(t, SymbolicZero)}
+    named = {"y": y, **dict(zip(kept, values, strict=True))}
+    found = _tangents(layer, given, moved, named)
+    results = ("y", *saved)
+    return [named[name] for name in results], [
+        found[name].astype(y.dtype) if name in found else jnp.zeros_like(y) for name in results
+    ]
 
 
-def _layer_backward(layer: _Layer, kept: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    x, w, named, values = kept
-    dz, dgate = _activation_gradients(layer.activation, dy, values)
-    gradients = {"residual": dy}
-    dx, dw = _weight_gradients(layer, x, w, dz.astype(x.dtype))
-    if "bias" in named:
-        gradients["bias"] = dz.astype(jnp.float32).reshape(-1, dz.shape[-1]).sum(0)
+def _tangents(
+    layer: _Layer, given: dict[str, Any], moved: dict[str, Any], values: dict[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """The tangents of the layer's values that are not 0, in f32."""
+    dz = _affine(layer, given["x"], given["w"], moved.get("x"), moved.get("w"), moved.get("bias"))
+    gate, dgate = values.get("gate"), None
+    if gate is not None:
+        dgate = _affine(layer, given["x"], given["gate"], moved.get("x"), moved.get("gate"), None)
+    parts = _activated(layer.activation, values.get("preactivation"), gate, dz, dgate)
+    if "residual" in moved:
+        parts.append(moved["residual"].astype(jnp.float32))
+    found = {"preactivation": dz, "gate": dgate, "y": sum(parts[1:], parts[0]) if parts else None}
+    return {name: tangent for name, tangent in found.items() if tangent is not None}
+
+
+def _affine(
+    layer: _Layer, x: jax.Array, w: jax.Array, dx: Any, dw: Any, dbias: Any
+) -> jax.Array | None:
+    """The tangent of x wᵀ + bias."""
+    shape = *x.shape[:-1], w.shape[0]
+    pairs = [pair for pair in ((dx, w), (x, dw)) if pair[0] is not None and pair[1] is not None]
+    parts = [
+        product(rows.reshape(-1, rows.shape[-1]), of, (False, True), layer.options)
+        .reshape(shape)
+        .astype(jnp.float32)
+        for rows, of in pairs
+    ]
+    if dbias is not None:
+        parts.append(jnp.broadcast_to(dbias.astype(jnp.float32), shape))
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def _activated(activation: str | None, z: Any, gate: Any, dz: Any, dgate: Any) -> list[jax.Array]:
+    """The terms of the tangent of f(z), or of f(gate) · z."""
+    function = None if activation is None else ACTIVATIONS[activation]
+
+    def derivative(d: jax.Array, at: jax.Array) -> jax.Array:
+        made: jax.Array = d if activation is None else evaluate(DERIVATIVES[activation], d, at)
+        return made
+
+    if gate is None:
+        return [] if dz is None else [derivative(dz, z) if activation is not None else dz]
+    terms = []
+    if dz is not None:
+        terms.append(dz * (gate if function is None else evaluate(function, gate)))
     if dgate is not None:
-        more, gradients["gate"] = _weight_gradients(layer, x, named["gate"], dgate.astype(x.dtype))
-        dx = dx + more
-    return dx, dw, *(gradients[name].astype(y.dtype) for name, y in named.items())
-
-
-def _activation_gradients(
-    activation: str | None, dy: jax.Array, values: dict[str, jax.Array]
-) -> tuple[jax.Array, jax.Array | None]:
-    """The gradients of x wᵀ + bias and of x gateᵀ."""
-    derivative = None if activation is None else DERIVATIVES[activation]
-    if "gate" not in values:
-        return (
-            dy if derivative is None else evaluate(derivative, dy, values["preactivation"])
-        ), None
-    gate, z = values["gate"], values["preactivation"]
-    activated = gate if activation is None else evaluate(ACTIVATIONS[activation], gate)
-    dactivated = dy.astype(jnp.float32) * z
-    dgate = dactivated if derivative is None else evaluate(derivative, dactivated, gate)
-    return dy * activated, dgate
-
-
-def _weight_gradients(
-    layer: _Layer, x: jax.Array, w: jax.Array, dz: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The gradients of x and w of x wᵀ."""
-    rows = x.reshape(-1, x.shape[-1])
-    flat = dz.reshape(-1, dz.shape[-1])
-    dx = _gradient(rows, flat, w, (False, False), layer.options)
-    dw = _gradient(w, flat, rows, (True, False), layer.options)
-    return dx.reshape(x.shape), dw
-
-
-_layer.defvjp(_layer_forward, _layer_backward)
+        terms.append(derivative(dgate * z, gate))
+    return terms
