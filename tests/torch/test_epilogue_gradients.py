@@ -181,19 +181,43 @@ def test_compilers_autocast_and_variables() -> None:
         )
 
 
+def test_transformations_of_torch_func() -> None:
+    a, b, r = normal(2, 16).detach(), normal(16, 4).detach(), normal(4).detach()
+
+    def ours(a: Any, b: Any, r: Any) -> Any:
+        return tilewright.matmul(a, b, epilogue=gelu_times, r=r, **VM)
+
+    def theirs(a: Any, b: Any, r: Any) -> Any:
+        return F.gelu(a @ b) * r
+
+    def every(f: Callable[..., Any]) -> list[Any]:
+        per_sample = torch.vmap(
+            torch.func.grad(lambda a, b, r: (f(a[None], b, r) ** 2).sum(), (0, 2)), (0, None, None)
+        )
+        return [
+            torch.func.grad(lambda a: (f(a, b, r) ** 2).sum())(a),
+            torch.func.vjp(lambda *t: f(*t), a, b, r)[1](torch.ones(2, 4)),
+            per_sample(a, b, r),
+            torch.func.jacrev(lambda r: f(a, b, r))(r),
+            torch.func.grad(lambda r: torch.func.grad(lambda a: f(a, b, r).sum())(a).sum())(r),
+        ]
+
+    torch.testing.assert_close(every(ours), every(theirs), rtol=1e-4, atol=1e-5)
+
+
 def test_errors() -> None:
     a, b = normal(*A), normal(*B)
     bytes_ = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
 
-    def within_func(a: Any) -> Any:
-        return tilewright.matmul(a, b, epilogue=abs_).sum()
+    def forward_mode() -> Any:
+        return torch.func.jvp(lambda a: tilewright.matmul(a, b, epilogue=abs_, **VM), (a,), (a,))
 
     calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         (ProblemError, "out must be None",
          lambda: tilewright.matmul(a, b, epilogue=abs_, out=torch.zeros(6, 8), **VM)),
         (EpilogueError, "tensors of matrices",
          lambda: tilewright.matmul(a, b[:, 0], epilogue=abs_)),
-        (EpilogueError, "within torch.func", lambda: torch.func.grad(within_func)(a)),
+        (ProblemError, "matmul with an epilogue has no forward-mode derivative", forward_mode),
         (DtypeError, "a must be f16, bf16, f32 or f64",
          lambda: tilewright.matmul(*bytes_, epilogue=abs_)),
         (TypeError, "unexpected arguments", lambda: tilewright.matmul(a, b, bias=b)),

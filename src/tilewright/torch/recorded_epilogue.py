@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..errors import EpilogueError
 from ..gemm.epilogue.derivatives.epilogue_gradient import (
@@ -34,7 +33,7 @@ from .activation_gradients import LEAST_K
 from .autocast import FLOATS
 from .call_options import NO_GRADIENT, RECORDED, check_out
 from .operator_gradients import DIFFERENTIABLE, check_type, sum_to
-from .registration import FORMATS
+from .registration import FORMATS, refused
 from .result_dimensions import ResultDimensions
 
 _ARRAYS = TorchArrays(torch)
@@ -112,9 +111,10 @@ class _Call:
                 f"a and b must be tensors of matrices where there is an epilogue and {RECORDED}",
                 hint=NO_GRADIENT,
             )
-        if not _ARRAYS.is_plain(tensors) or forward_ad._current_level >= 0:
+        transformed = torch._C._are_functorch_transforms_active()
+        if not (transformed or _ARRAYS.is_plain(tensors)):
             raise EpilogueError(
-                "epilogue must be None within torch.func, for dual and for wrapped tensors",
+                "epilogue must be None for fake and for wrapped tensors",
                 hint=f"tilewright.linear has activations there; {NO_GRADIENT}",
             )
         for name, x in zip(("a", "b", "b"), matrices, strict=False):
@@ -141,20 +141,37 @@ class _Call:
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Any:
-        values = call.forward(tensors)
+    def forward(call: _Call, *tensors: Tensor) -> Any:
+        return tuple(call.forward(tensors).values())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        call, *tensors = inputs
+        values = dict(zip(call.outputs, output, strict=True))
         constant = [x for name, x in values.items() if not call.is_differentiable(name, x)]
         ctx.mark_non_differentiable(*constant)
         ctx.save_for_backward(*tensors, *(values[name] for name in call.accumulators))
         ctx.set_materialize_grads(False)
         ctx.call = call
-        return tuple(values.values())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         call, wants = ctx.call, ctx.needs_input_grad[1:]
         of_outputs = {n: g for n, g in zip(call.outputs, gradients, strict=True) if g is not None}
         return None, *_Backward(call, ctx.saved_tensors, wants).gradients(of_outputs)
+
+    jvp = staticmethod(refused("matmul with an epilogue"))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: _Call, *tensors: Tensor) -> Any:
+        """A call for each index."""
+        made = []
+        for index in range(info.batch_size):
+            pairs = zip(tensors, in_dims[1:], strict=True)
+            own = (x if dim is None else x.select(dim, index) for x, dim in pairs)
+            made.append(_Recorded.apply(call, *own))
+        results = tuple(torch.stack(each) for each in zip(*made, strict=True))
+        return results, (0,) * len(results)
 
 
 class _Backward:
