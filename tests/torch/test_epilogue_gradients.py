@@ -145,6 +145,19 @@ def test_first_and_second_derivatives_in_f64() -> None:
         assert torch.autograd.gradgradcheck(product, (rows, b, s))
 
 
+def test_operands_that_are_defaults_arrays_and_numbers() -> None:
+    a, b = normal(2, 6, 16), normal(*B)
+    column, twos = normal(6, 1, seed=3).detach().numpy(), torch.ones(8) * 2
+
+    def scaled(acc: Any, s: Any, t: Any = twos, u: float = 3.0, flip: Any = None) -> Any:
+        return tilewright.tanh(acc) * s * t * u if flip else acc
+
+    y = tilewright.matmul(a, b, epilogue=scaled, s=column, flip=True, **VM)
+    want = torch.tanh(a @ b) * torch.as_tensor(column) * 2 * 3
+    found, exact = (results_and_gradients(t, [a, b]) for t in (y, want))
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=2e-5)
+
+
 def test_what_has_no_gradient() -> None:
     a, b = normal(*A), normal(*B)
     outputs = tilewright.matmul(

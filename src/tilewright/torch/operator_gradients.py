@@ -63,10 +63,26 @@ def product_backward(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
     right = b[:, None] if b.ndim == 1 else b
     da = db = None
     if wants_a:
-        da = sum_to(_product(dd, right.mT, options, **scale), left.shape).reshape(a.shape)
+        da = left_gradient(dd, right, left.shape, options, **scale).reshape(a.shape)
     if wants_b:
-        db = sum_to(_product(left.mT, dd, options, **scale), right.shape).reshape(b.shape)
+        db = right_gradient(left, dd, right.shape, options, **scale).reshape(b.shape)
     return da, db, dc
+
+
+def left_gradient(
+    dd: Tensor, right: Tensor, shape: torch.Size, options: Mapping[str, Any], **scale: Any
+) -> Tensor:
+    """That of A, of this shape: dD Bᵀ."""
+    return _sum_to(_product(dd, right.mT, options, **scale), shape)
+
+
+def right_gradient(
+    left: Tensor, dd: Tensor, shape: torch.Size, options: Mapping[str, Any], **scale: Any
+) -> Tensor:
+    """That of B, of this shape: Aᵀ dD; one product of all rows for one matrix B."""
+    if len(shape) == 2:
+        left, dd = matrix_of(left), matrix_of(dd)
+    return _sum_to(_product(left.mT, dd, options, **scale), shape)
 
 
 def _with_vectors(dd: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -75,7 +91,7 @@ def _with_vectors(dd: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return dd[..., None, :] if a.ndim == 1 else dd
 
 
-def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
+def _sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     """The sum over the batch dimensions along which an operand of this shape was broadcast."""
     return gradient if gradient.shape == shape else gradient.sum_to_size(shape)
 

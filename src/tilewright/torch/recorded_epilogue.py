@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,14 +26,15 @@ from ..gemm.epilogue.derivatives.epilogue_gradient import (
     backward_epilogue,
     with_accumulators,
 )
-from ..gemm.epilogue.tracing import epilogue
+from ..gemm.epilogue.tracing import Epilogue, epilogue
+from ..run.arrays import array_view
 from ..run.arrays.torch_arrays import TorchArrays
 from ..run.call import linear as layers
 from ..run.call import matmul as product
 from .activation_gradients import LEAST_K
 from .autocast import FLOATS
 from .call_options import NO_GRADIENT, RECORDED, check_out
-from .operator_gradients import DIFFERENTIABLE, check_type, sum_to
+from .operator_gradients import DIFFERENTIABLE, check_type, left_gradient, right_gradient
 from .registration import FORMATS, refused
 from .result_dimensions import ResultDimensions
 
@@ -54,12 +56,16 @@ def matmul(
         with torch.autocast(a.device.type, enabled=False):
             pair = matrices[1] if len(matrices) == 2 else tuple(matrices[1:])
             return matmul(matrices[0], pair, function, operands, out, options)
-    call = _Call(function, isinstance(b, tuple | list), operands, options)
+    made = epilogue(function)
+    defaults = {name: x for name, x in made.defaults.items() if array_view.is_array(x)}
+    operands = {name: _as_tensor(x) for name, x in (defaults | {**operands}).items()}
+    call = _Call(made, isinstance(b, tuple | list), operands, options)
     tensors = *_matrices(a, b), *(operands[name] for name in call.names)
     call.check(tensors)
-    results = dict(zip(*reversed((_Recorded.apply(call, *tensors), call.outputs)), strict=True))
-    named = {name: results[name] for name in call.traced.sums}
-    return named if call.traced.named else named["d"]
+    results = _Recorded.apply(call, *tensors)
+    named = dict(zip(call.outputs, results, strict=True))
+    own = {name: named[name] for name in call.traced.sums}
+    return own if call.traced.named else own["d"]
 
 
 def layer(
@@ -85,6 +91,11 @@ def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
     return a, *(b if isinstance(b, tuple | list) else (b,))
 
 
+def _as_tensor(x: Any) -> Any:
+    """An array of NumPy as a tensor, so that it is reshaped as one; anything else as it is."""
+    return torch.as_tensor(x) if isinstance(x, np.ndarray) and x.dtype.kind in "fiu" else x
+
+
 def _is_float(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype in FLOATS
 
@@ -93,9 +104,10 @@ class _Call:
     """A call besides its tensors, and what its forward pass finds out for the backward pass."""
 
     def __init__(
-        self, function: Any, pair: bool, operands: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> None:
-        self.function, self.pair, self.options = epilogue(function), pair, options
+        self, function: Epilogue, pair: bool, operands: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.function, self.pair, self.options = function, pair, options
         self.names = [name for name, x in operands.items() if isinstance(x, Tensor)]
         self.others = {name: x for name, x in operands.items() if name not in self.names}
         self.accumulators = ACCUMULATORS[: 2 if pair else 1]
@@ -232,8 +244,8 @@ class _Backward:
         a, *right = self.matrices
         options = {name: self.call.options[name] for name in ("precision", "device")}
         pairs = [pair for pair in zip(right, of_accumulators, strict=True) if pair[1] is not None]
-        da = [product.matmul(g, b.mT, **options) for b, g in pairs if self.wants[0]]
-        yield sum_to(sum(da[1:], da[0]), a.shape) if da else None
+        da = [left_gradient(g, b, a.shape, options) for b, g in pairs if self.wants[0]]
+        yield sum(da[1:], da[0]) if da else None
         for b, g, want in zip(right, of_accumulators, self.wants[1:], strict=True):
             wanted = want and g is not None
-            yield sum_to(product.matmul(a.mT, g, **options), b.shape) if wanted else None
+            yield right_gradient(a, g, b.shape, options) if wanted else None
