@@ -32,6 +32,11 @@ from .in_place import launch_in_place
 from .prepared_call import PreparedCall
 from .request import MatmulArguments, MatmulOptions, default_result
 from .scaled.fast_scaled_call import is_gathered, unpacked
+from .scaled.weights_on_the_left import (
+    has_weights_on_the_left,
+    transposed,
+    transposed_arguments,
+)
 from .staging import StagedCall
 
 if TYPE_CHECKING:
@@ -114,7 +119,8 @@ def matmul(
     accumulator by its scale, in f32 (docs/quantization.md). They are reordered once, in the first
     call. ``static="b"`` is the promise that nothing writes them: they may be loaded while prior
     kernels of the stream still run (programmatic dependent launch). Of ``Scaled`` matrices, it
-    keeps the sums along K that zero points of ``a`` need of ``b``.
+    keeps the sums along K that zero points of ``a`` need of ``b``. ``a`` may be ``Packed`` weights
+    N×K, without an epilogue: D is the transpose of ``matmul(b.T, a.T)``.
 
     ``a`` or ``b`` may be a ``Sparse24`` matrix, sparse along K (docs/sparsity.md); f32 then is
     multiplied as tf32.
@@ -156,6 +162,10 @@ def slow_call(
     """
     passed = arguments
     if options.static is not None or is_quantized(arguments.a, arguments.b):
+        if has_weights_on_the_left(arguments.a, arguments.b):
+            turned = transposed_arguments(arguments, options)
+            result, _ = slow_call(turned, options, problem)
+            return (transposed(result) if arguments.out is None else arguments.out), None
         in_blocks = scaled_operands.with_block_scales(arguments, options.static)
         if in_blocks is None:
             return _call_with_scales(arguments, options, problem)
