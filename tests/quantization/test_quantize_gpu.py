@@ -74,6 +74,14 @@ def test_given_scales_have_the_bits_of_numpy(type_: str, block: Any) -> None:
     assert np.array_equal(found.data.view(np.uint8), expected.data.view(np.uint8))
 
 
+@every_row("type_", ["u8", "s8"])
+def test_zero_points_have_the_bits_of_numpy(type_: str) -> None:
+    found, expected = (
+        quantize(X, type_, "row", zeros=True, device=device) for device in ("cuda", None)
+    )
+    assert same(found, expected) and np.array_equal(found.zeros, expected.zeros)
+
+
 def test_weights_quantized_from_a_gpu_are_there() -> None:
     torch = pytest.importorskip("torch")
     w = torch.from_numpy(np.nan_to_num(X[:64, :256])).cuda()

@@ -166,8 +166,12 @@ def _magnitude(k: Builder, values: Sequence[Reg], into: Any) -> Any:
 
 def _scale(k: Builder, form: QuantizeForm, amax: Reg) -> tuple[Any, Any]:
     """The scale as it is stored, and 1 / scale."""
-    finite = k.min(amax, LARGEST_F32)
-    scale = k.max(finite / form.largest, SMALLEST_SCALE)
+    return rounded_scale(k, form, k.min(amax, LARGEST_F32) / form.largest)
+
+
+def rounded_scale(k: Builder, form: QuantizeForm, scale: Reg) -> tuple[Any, Any]:
+    """A finite scale, at least 2⁻¹²⁶, as it is stored, and its inverse."""
+    scale = k.max(scale, SMALLEST_SCALE)
     if form.scale == "ue8m0":
         exponent = (scale.view("u32") + reference.UE8M0_ONE_LESS) >> 23
         return exponent, 1.0 / (exponent << 23).view("f32")
@@ -213,7 +217,7 @@ def _butterfly(k: Builder, value: Any, lanes: int) -> Any:
     return value
 
 
-def _over_cta(k: Builder, value: Any) -> Any:
+def over_cta(k: Builder, value: Any) -> Any:
     """The maximum over the CTA, in all threads."""
     by_warp = k.shared("f32", THREADS // WARP)
     value = _butterfly(k, value, WARP)
@@ -314,7 +318,7 @@ def _groups(
         stored.append(scale)
     lines = matrix * ((columns + (GROUP - 1)) // GROUP).to("u64") + (column // GROUP).to("u64")
     with k.if_((lane % lanes == 0) & (first < rows) & (column < columns)):
-        _store_scales(form, scales + (lines * line.to("u64") + first.to("u64")), stored)
+        store_scales(form, scales + (lines * line.to("u64") + first.to("u64")), stored)
 
 
 def _blocks(
@@ -336,7 +340,7 @@ def _blocks(
         found.append((inside, offset, words))
     for *_, words in found:
         amax = _magnitude(k, _values(k, form, words), amax)
-    scale, inverse = _scale(k, form, _over_cta(k, amax))
+    scale, inverse = _scale(k, form, over_cta(k, amax))
     for inside, offset, words in found:
         with k.if_(inside):
             values = _values(k, form, words)
@@ -344,10 +348,10 @@ def _blocks(
     with k.if_(k.tid.x == 0):
         down = (rows + (GROUP - 1)) // GROUP
         at = (matrix * down.to("u64") + k.ctaid.y.to("u64")) * line.to("u64")
-        _store_scales(form, scales + (at + k.ctaid.x.to("u64")), [scale])
+        store_scales(form, scales + (at + k.ctaid.x.to("u64")), [scale])
 
 
-def _store_scales(form: QuantizeForm, target: Pointer, scales: Sequence[Any]) -> None:
+def store_scales(form: QuantizeForm, target: Pointer, scales: Sequence[Any]) -> None:
     """Scales that follow one another, by one store."""
     if form.scale == "ue8m0":
         target.cast("u8").store([scale.to("u8") for scale in scales])
@@ -364,10 +368,10 @@ def _rows(
     offset = row.to("u64") * columns.to("u64")
     amax = k.var("f32", 0.0)
     _row_amax(k, form, x + offset, columns, amax)
-    scale, inverse = _scale(k, form, _over_cta(k, amax))
+    scale, inverse = _scale(k, form, over_cta(k, amax))
     _quantize_row(k, form, x + offset, data + offset, columns, inverse)
     with k.if_(k.tid.x == 0):
-        _store_scales(form, scales + row, [scale])
+        store_scales(form, scales + row, [scale])
 
 
 def _tensor_amax(
@@ -377,7 +381,7 @@ def _tensor_amax(
     largest = k.var("f32", 0.0)
     for row in k.range(k.ctaid.x, rows, k.nctaid.x):
         _row_amax(k, form, x + row.to("u64") * columns.to("u64"), columns, largest)
-    total = _over_cta(k, largest)
+    total = over_cta(k, largest)
     with k.if_(k.tid.x == 0):
         amax.cast("u32").reduce("max", total.view("u32"), order="relaxed.gpu")
 
@@ -391,4 +395,4 @@ def _tensor(
     scale, inverse = _scale(k, form, amax[0])
     _quantize_row(k, form, x + offset, data + offset, columns, inverse)
     with k.if_((k.tid.x == 0) & (k.ctaid.x == 0)):
-        _store_scales(form, scales, [scale])
+        store_scales(form, scales, [scale])

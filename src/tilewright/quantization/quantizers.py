@@ -14,7 +14,7 @@ from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
 from ..lazy_imports import untraced
 from ..number_conversion import encode
-from . import given_scales, scale_blocks, weight_types
+from . import given_scales, scale_blocks, weight_types, zero_point_kernel
 from . import quantization_reference as reference
 from .array_access import Array, ArrayInfo, dense_info, info, new_array, numbers, sizes
 from .host_arrays import through_host
@@ -53,9 +53,9 @@ def quantize(
 
     Arrays on a GPU are quantized by a kernel, arrays on the CPU by NumPy, or by the kernel on
     ``device`` (``"vm"``, ``"cuda"``), with the same bits. There are kernels for given scales of any
-    blocks, and for computed ones per tensor, row, 1×128 and 128×128, of contiguous arrays with rows
-    of a multiple of 16 bytes, without zeros. Given scales on a GPU are read by the kernel: the
-    host does not wait.
+    blocks, and for computed ones per tensor, row, 1×128 and 128×128, with zeros by rows, of
+    contiguous arrays with rows of a multiple of 16 bytes. Given scales on a GPU are read by the
+    kernel: the host does not wait.
 
     >>> quantize(x, "e4m3", (1, 128))
     Scaled(e4m3 4096×7168, f32 scales per 1×128)
@@ -68,14 +68,9 @@ def quantize(
     _check_type("scale_dtype", scale_dtype, reference.SCALE_TYPES)
     size = scale_blocks.block_shape(block, given.shape)
     if zeros:
-        if scale is not None or device is not None or given.device != "cpu":
-            what = "an array on the CPU, without scale and device"
-            raise ProblemError(f"zeros must be computed from {what}, got {given.device}")
-        values = np.asarray(numbers("x", x), np.float32)
-        found = reference.quantized_with_zeros(values, size, dtype, scale_dtype)
-        pairs = zip(found, (dtype, scale_dtype, dtype), strict=True)
-        data, scales, points = (new_array(x, bits, type_) for bits, type_ in pairs)
-        return Scaled(data, scales, size, points)
+        if scale is not None:
+            raise ProblemError(f"scale must be None with zeros, got {scale!r:.60}")
+        return _with_zeros(x, given, size, (dtype, scale_dtype), device)
     if device is not None or given.device != "cpu":
         form = QuantizeForm(given.dtype, dtype, scale_dtype)
         if scale is not None:
@@ -92,6 +87,28 @@ def quantize(
         elements, codes = reference.quantized(values, size, dtype, scale_dtype)
     arrays = new_array(x, elements, dtype), new_array(x, codes, scale_dtype)
     return Scaled(*arrays, size)
+
+
+def _with_zeros(
+    x: Any, given: ArrayInfo, block: scale_blocks.Block, types: tuple[str, str], device: Any
+) -> Scaled:
+    """``quantize`` with zero points; ``types``: of the elements and of the scales."""
+    dtype, scale_dtype = types
+    if device is not None or given.device != "cpu":
+        if block[0] != 1 or block[1] < given.shape[-1]:
+            name = scale_blocks.block_text(block, given.shape)
+            raise ProblemError(
+                f"a kernel computes zero points by rows, got blocks per {name}",
+                hint="arrays on the CPU are quantized in any blocks if device is None",
+            )
+        form = QuantizeForm(given.dtype, dtype, scale_dtype)
+        data, scales, points = zero_point_kernel.launch(x, given, form, device)
+        return Scaled(data, scales, block, points)
+    values = np.asarray(numbers("x", x), np.float32)
+    found = reference.quantized_with_zeros(values, block, dtype, scale_dtype)
+    pairs = zip(found, (dtype, scale_dtype, dtype), strict=True)
+    data, scales, points = (new_array(x, bits, type_) for bits, type_ in pairs)
+    return Scaled(data, scales, block, points)
 
 
 def _kernel_block(given: ArrayInfo, block: scale_blocks.Block) -> str:
