@@ -9,6 +9,7 @@ import numpy as np
 
 import tilewright
 from tilewright import dtypes
+from tilewright.quantization import Scaled
 
 TYPES = ("bf16", "f16", "e4m3", "s8", "tf32")
 SCALE_BLOCKS = ((1, 1), (1, 128), (0, 0))  # rows of A and B that share a scale; 0: a row has one
@@ -94,22 +95,29 @@ def random_call(seed: int) -> RandomCall:
     bias = None
     if type_ != "s8" and rng.random() < 0.5:
         bias = rng.standard_normal((len(sizes), 1, n)).astype(np.float32)
-    more = {"precision": "tf32"} if type_ == "tf32" else {}
+    more: dict[str, Any] = {"precision": "tf32"} if type_ == "tf32" else {}
+    if config is None and rng.random() < 0.5:
+        more["expected_rows"] = int(rng.choice([1, 16, 300]))
     if type_ == "e4m3" and rng.random() < 0.5:
         blocks = SCALE_BLOCKS[rng.integers(len(SCALE_BLOCKS))]
         x, w = (
             tilewright.quantize(m.astype(np.float32), block=(1, k) if side == 0 else (side, 128))
             for m, side in zip((a, b), blocks, strict=True)
         )
-        a, b = x.dequantize(), w.dequantize().transpose(0, 2, 1)
-        return RandomCall(a, b, given, rows, out, config, bias, w.T, {}, x)
+        b = w.dequantize().transpose(0, 2, 1)
+        if not capacity and rng.random() < 0.5:
+            kept, rows, out, indices = _with_indices(rng, len(a), rows, out)
+            given |= indices
+            x = Scaled(x.data[kept], x.scales[kept], x.block)
+        return RandomCall(x.dequantize(), b, given, rows, out, config, bias, w.T, more, x)
     if not capacity and rng.random() < 0.3:
-        a, rows, out, indices = _with_indices(rng, a, rows, out)
+        kept, rows, out, indices = _with_indices(rng, len(a), rows, out)
         given |= indices
+        a = a[kept]
     if form:
         weights, elements = _weights(form, b)
         b = elements.transpose(0, 2, 1)
-        return RandomCall(a, b, given, rows, out, config, bias, weights)
+        return RandomCall(a, b, given, rows, out, config, bias, weights, more)
     b = b.transpose(0, 2, 1)
     if rng.random() < 0.3:
         b = np.ascontiguousarray(b)
@@ -117,18 +125,18 @@ def random_call(seed: int) -> RandomCall:
 
 
 def _with_indices(
-    rng: np.random.Generator, a: Any, rows: list[Any], out: Any
+    rng: np.random.Generator, count: int, rows: list[Any], out: Any
 ) -> tuple[Any, list[Any], Any, dict[str, Any]]:
-    """A with fewer or more rows, which are gathered; the rows of groups as pairs (of A, of D); a D
-    with more rows, to which they are scattered; and the indices.
+    """The rows of an A with fewer or more of them, which are gathered; the rows of groups as pairs
+    (of A, of D); a D with more rows, to which they are scattered; and the indices.
     """
-    count, index = len(a), np.int32 if rng.random() < 0.5 else np.int64
+    index = np.int32 if rng.random() < 0.5 else np.int64
     gather = rng.integers(0, int(rng.integers(1, 2 * count)), count)
-    a = a[rng.integers(0, count, gather.max() + 1)]
+    kept = rng.integers(0, count, gather.max() + 1)
     scatter = rng.permutation(count + 5)[:count]
     out = np.full((count + 5, out.shape[1]), UNWRITTEN, out.dtype)
     pairs = [(gather[at], scatter[at]) for at in rows]
-    return a, pairs, out, {"gather": gather.astype(index), "scatter": scatter.astype(index)}
+    return kept, pairs, out, {"gather": gather.astype(index), "scatter": scatter.astype(index)}
 
 
 def _weights(form: str, b: Any) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from tilewright.gemm.problem import Problem
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.quantization import Packed
 from tilewright.quantization.weight_types import WEIGHT_TYPES, pack_elements
-from tilewright.quantization.weight_units import weight_format
+from tilewright.quantization.weight_units import prepare_weights
 from tilewright.target import DEFAULT_DEVICE
 
 INTEGERS = ("u4", "s4", "u8", "s8")
@@ -47,6 +47,7 @@ class MixedKernel:
     output: str
     order: bool
     config: str | None
+    sparse: bool = False
 
 
 def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> MixedKernel:
@@ -60,9 +61,12 @@ def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> Mi
         type_, draw.choice(groups), draw.choice(SCALES), zeros, operand,
         draw.choice(OUTPUTS[operand]), draw.random() < 0.15, None,
     )  # fmt: skip
+    if operand not in BYTES and (kernel.group or 32) % 32 == 0 and draw.random() < 0.25:
+        kernel = replace(kernel, order=False, sparse=True)
     if chosen:
         return kernel
-    form = weight_format(random_weights(kernel, np.random.default_rng(0), 64, 256), operand)
+    sample = random_weights(kernel, np.random.default_rng(0), 64, 256)
+    form = prepare_weights(sample, operand).format
     problem = Problem(64, 512, 1024, operand, operand, kernel.output, b_major="k", weights=form)
     fits = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
     found = draw.choice(fits)
@@ -91,8 +95,8 @@ def random_weights(kernel: MixedKernel, rng: np.random.Generator, n: int, k: int
     elif kernel.zeros != "none":
         zeros = rng.standard_normal(groups).astype(dtype(kernel.zeros).numpy)
     order = rng.permutation(k).astype(np.int32) if kernel.order else None
-    data = pack_elements(row, codes)
-    return Packed(data, scales, kernel.type, kernel.group, zeros, order)
+    packed = Packed(pack_elements(row, codes), scales, kernel.type, kernel.group, zeros, order)
+    return tilewright.compress_24(packed, "magnitude") if kernel.sparse else packed
 
 
 def random_sizes(draw: random.Random, kernel: MixedKernel, largest: int) -> tuple[int, int, int]:
@@ -156,6 +160,8 @@ def largest_elements(kernel: MixedKernel, packed: Packed, w: Any) -> Any:
     integers = kernel.operand == "e4m3" and kernel.zeros == "integer"
     if packed.zero_kind != "float" and not integers:
         return np.abs(w)
+    if kernel.sparse:
+        return np.abs(w) + 2 * np.repeat(np.abs(packed.zeros.astype(np.float64)), packed._group, -1)
     plain = Packed(packed.data, packed.scales, packed.type, packed.group, None, packed.order)
     zeros = packed.zeros.astype(np.float64)
     zeros = zeros * packed.scales.astype(np.float64) if integers else zeros

@@ -9,6 +9,7 @@ import numpy as np
 
 import tilewright
 from tilewright import dtypes
+from tilewright.quantization import Scaled
 
 TYPES = ("bf16", "f16", "e4m3", "s8", "tf32")
 RESULTS = {"e4m3": "bf16", "s8": "f32", "tf32": "f32"}
@@ -28,10 +29,12 @@ class RandomList:
     operands: dict[str, Any]
     config: str | None
     more: dict[str, Any]
+    scaled: tuple[list[Any], list[Any]] | None = None  # what A and B are of, if they are Scaled
 
     def run(self, device: Any, **arrays: Any) -> list[Any]:
         """The results; ``arrays`` replace those of the call."""
-        given = {"a": self.a, "b": self.b, **self.operands} | arrays
+        a, b = self.scaled or (self.a, self.b)
+        given = {"a": a, "b": b, **self.operands} | arrays
         found: list[Any] = tilewright.grouped_matmul(
             **given, epilogue=_linear, config=self.config, device=device, **self.more
         )
@@ -76,7 +79,19 @@ def random_list(seed: int, count: int = 6) -> RandomList:
         operands["rows"] = [rng.standard_normal((m, n)).astype(np.float32) for m, n, _ in sizes]
     more = {"precision": "tf32"} if type_ == "tf32" else {}
     more["out_dtype"] = RESULTS.get(type_, type_)
+    if type_ in ("e4m3", "s8") and rng.random() < 0.5:
+        scaled = ([_scaled(rng, x, "row") for x in a], [_scaled(rng, x, "column") for x in b])
+        a, b = ([x.dequantize() for x in each] for each in scaled)
+        return RandomList(a, b, operands, config, more, scaled)
     return RandomList(a, b, operands, config, more)
+
+
+def _scaled(rng: np.random.Generator, data: Any, block: str) -> Scaled:
+    """A matrix with scales of its lines, or sometimes one."""
+    if rng.random() < 0.2:
+        return Scaled(data, np.full((1, 1), 0.5, np.float32), "tensor")
+    lines = data.shape[0 if block == "row" else 1]
+    return Scaled(data, rng.choice([0.25, -0.5, 1], lines).astype(np.float32), block)
 
 
 def _extent(rng: np.random.Generator, most: int, unit: int) -> int:

@@ -30,9 +30,10 @@ def test_problems_have_sizes_layouts_and_operands_of_their_own(seed: int) -> Non
     found = call.run("vm")
     call.check(found)
     with registered():
+        a, b = call.scaled or (call.a, call.b)
         arrays = {
             name: [_resident(x) for x in value]
-            for name, value in {"a": call.a, "b": call.b, **call.operands}.items()
+            for name, value in {"a": a, "b": b, **call.operands}.items()
             if isinstance(value, list) and not isinstance(value[0], float)
         }
         for _ in range(2):  # the second call finds its table in the device's memory
@@ -41,8 +42,10 @@ def test_problems_have_sizes_layouts_and_operands_of_their_own(seed: int) -> Non
                 assert np.array_equal(x.view(np.uint8), y.numpy().view(np.uint8))
 
 
-def _resident(array: Any) -> Resident:
-    """The array with its strides, on the device."""
+def _resident(array: Any) -> Any:
+    """The array with its strides, on the device; of a Scaled matrix, both arrays."""
+    if isinstance(array, tilewright.Scaled):
+        return tilewright.Scaled(_resident(array.data), _resident(array.scales), array.block)
     base = array.base if array.base is not None and array.base.ndim == 2 else array
     whole = Resident.of(base)
     strides = tuple(s // array.itemsize for s in array.strides)
