@@ -224,7 +224,7 @@ class Problem:
             if given:
                 raise ProblemError(f"a grouped product excludes {what}")
         if self.a in ("f32", "f64", *PACKED_TYPES):
-            hint = "precision='tf32'" if self.a == "f32" else ""
+            hint = "precision='tf32x3', or 'tf32'" if self.a == "f32" else ""
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
         if self.has_k_groups and (self.a == "tf32" or self.pair or self.sparse or self.weights):
             raise ProblemError(f"groups along K must be of dense 8 or 16 bits, no pair, got {self}")

@@ -155,11 +155,25 @@ def test_a_sparse_b_is_multiplied_by_the_rows_of_all_batches() -> None:
     got = tilewright.matmul(rows, w.T, out_dtype="f32", device="vm")
     left = tilewright.matmul(w, rows.swapaxes(1, 2), out_dtype="f32", device="vm")
     assert np.array_equal(got, expected) and np.array_equal(left, expected.swapaxes(1, 2))
-    with pytest.raises(ProblemError, match="must fold into one where there is an epilogue"):
-        tilewright.matmul(w, half(2, 64, 8), epilogue=lambda acc: acc, device="vm")
+    x = half(2, 64, 8)
+    got = tilewright.matmul(w, x, epilogue=lambda acc: acc + 1, out_dtype="f32", device="vm")
+    assert np.array_equal(got, w.decompress().astype("f") @ x.astype("f") + 1)
+
+
+@pytest.mark.vm
+def test_a_sparse_stack_is_broadcast() -> None:
     stack = tilewright.compress_24(half(3, 24, 64), prune="magnitude")
-    with pytest.raises(ProblemError, match="all batch dimensions of D, 2×3, got b 1×3"):
-        tilewright.matmul(half(2, 3, 4, 64), stack.T, device="vm")
+    dense = stack.decompress().astype("f")
+    x, c = half(2, 1, 4, 64), half(3, 1, 24)
+    expected = x.astype("f") @ dense.swapaxes(1, 2)
+    given: dict[str, Any] = {"out_dtype": "f32", "device": "vm"}
+    assert np.array_equal(tilewright.matmul(x, stack.T, **given), expected)
+    left = tilewright.matmul(stack, x.swapaxes(2, 3), **given)
+    assert np.array_equal(left, expected.swapaxes(2, 3))
+    got = tilewright.matmul(x, stack.T, epilogue=lambda acc, c: acc + c, c=c, **given)
+    assert np.array_equal(got, expected + c)
+    whole = tilewright.matmul(half(2, 3, 4, 64), stack.T, **given)
+    assert whole.shape == (2, 3, 4, 24)
 
 
 @pytest.mark.vm

@@ -163,8 +163,6 @@ def new_result(shape: ProductShape, like: ArrayView) -> ArrayView:
 def folding(shape: ProductShape, views: Mapping[str, ArrayView], rows: bool = True) -> BatchFolding:
     """The folding with the fewest products. ``views``: operands ``as_matrices``, b among them, and
     D; ``rows``: whether it may fold into the rows.
-
-    Raises ProblemError for stacks of sparse matrices or packed weights that would be repeated.
     """
     rows = rows and not any(_varies(v) for name, v in views.items() if name in ("b", "b2"))
     for loops in range(len(shape.batch) + 1):
@@ -175,25 +173,22 @@ def folding(shape: ProductShape, views: Mapping[str, ArrayView], rows: bool = Tr
                 for name, view in views.items()
             ):
                 return found
-    last = BatchFolding(shape, len(shape.batch), False)
-    stacks = [f"{n} {_shown(_own_batch(v))}" for n, v in views.items() if _repeats(last, n, v)]
-    raise ProblemError(
-        f"a stack of sparse matrices must have all batch dimensions of D, {_shown(shape.batch)}, "
-        f"got {', '.join(stacks)}",
-        hint="compress_24(w) of a broadcast w",
-    )
+    raise AssertionError("products of matrices, or of stacks along the last dimension, fold")
 
 
 def _repeats(found: BatchFolding, name: str, view: ArrayView) -> bool:
     """Whether a product would read a sparse matrix or packed weights again for another matrix of a
-    batch: a kernel reads as many metadata, or units of weights, as matrices. Where products have no
-    batch dimension one matrix is read by each of them, a stack of matrices is not.
+    batch: a kernel reads as many metadata, or units of weights, as matrices. Products read the same
+    ones: where they have no batch dimension one matrix, else the whole stack.
     """
     if not (view.sparse or isinstance(view.owner, PreparedWeights)):
         return False
-    inner = zip(view.shape[found.loops : -2], view.strides[found.loops : -2], strict=True)
+    sizes = [*zip(view.shape[:-2], view.strides[:-2], strict=True)]
+    outer, inner = sizes[: found.loops], sizes[found.loops :]
     if _varies(view):
-        return found.loops > 0 or any(size > 1 and not stride for size, stride in inner)
+        return any(size > 1 and bool(stride) for size, stride in outer) or any(
+            size > 1 and not stride for size, stride in inner
+        )
     into_rows = found.into_rows and name in ("b", "b2")
     return not into_rows and found.loops < len(found.shape.batch)
 

@@ -48,15 +48,21 @@ class BatchArrays(NamedTuple):
 
 
 def batch_parts(arrays: BatchArrays, unfolded: UnfoldedBatch) -> Iterator[BatchArrays]:
-    """The arrays of each launch. Raises the error for arrays that have no parts: sparse matrices,
-    packed weights, immutable ones; and for products with vectors.
+    """The arrays of each launch. Raises the error for arrays that have no parts: packed weights,
+    sparse matrices that vary along the loops, immutable ones; and for products with vectors.
     """
     shape, loops = unfolded.folding.shape, unfolded.folding.loops
     views = {name: array_view.view(x) for name, x in arrays.matrices.items()}
-    special = (x.sparse or isinstance(x.owner, PreparedWeights) for x in views.values())
-    if any(special) or any(shape.vectors) or array_view.kind_of(arrays.a).finish:
+    packed = any(isinstance(x.owner, PreparedWeights) for x in views.values())
+    first = arrays.a.values if views["a"].sparse else arrays.a
+    if packed or any(shape.vectors) or array_view.kind_of(first).finish:
         raise unfolded
     whole: dict[str, Any] = {name: as_matrices(shape, name, view) for name, view in views.items()}
+    for name, view in views.items():
+        if view.sparse:
+            if any(whole[name].strides[:loops]):
+                raise unfolded
+            whole[name] = arrays.matrices[name]
     operands = {
         name: as_matrices(shape, "operand", array_view.view(x))
         if array_view.is_array(x) and len(x.shape) > 2  # else it does not vary along the batch

@@ -53,10 +53,10 @@ def grouped_matmul(
 
     ``b`` (groups, K, N) has a matrix for each group, with any strides: ``w.transpose(-2, -1)`` of
     weights (groups, N, K) is read where it is. Types are those of ``matmul``, but f64 and f32 other
-    than with precision="tf32"; ``a`` and ``b`` may be ``Scaled``, with a scale for each row of
-    ``a`` and column of ``b``, or in blocks of 128 along K, of ``a`` for each row. ``b`` may be a
-    stack of ``Packed`` or 2:4 sparse weights: ``packed.T``, ``sparse.T``; or a list of matrices of
-    one shape, type and layout, each anywhere in memory (such calls have no fast path).
+    than with precision="tf32" or "tf32x3"; ``a`` and ``b`` may be ``Scaled``, with a scale for each
+    row of ``a`` and column of ``b``, or in blocks of 128 along K, of ``a`` for each row. ``b`` may
+    be a stack of ``Packed`` or 2:4 sparse weights: ``packed.T``, ``sparse.T``; or a list of
+    matrices of one shape, type and layout, each anywhere in memory (such calls have no fast path).
 
     With ``offsets``, ``a`` is (M, K) and the result (M, N): group g has the rows from offsets[g] to
     offsets[g + 1] (groups + 1 elements), or from offsets[g - 1], the first from 0, to offsets[g]
