@@ -34,7 +34,8 @@ class DequantizeForm(NamedTuple):
     """What the kernel is traced for: the types of the elements, the scales, the zero points (empty:
     none) and the result, and the block, with a side of 0 for all rows or all columns. ``zero``: a
     zero point of all elements; ``order``: whether columns are permuted; ``factor``: whether a
-    global scale multiplies the result; ``stored``: the type of the array of elements.
+    global scale multiplies the result, ``factors``: one of each matrix; ``stored``: the type of the
+    array of elements.
     """
 
     data: str
@@ -46,12 +47,13 @@ class DequantizeForm(NamedTuple):
     zero: int = 0
     order: bool = False
     factor: bool = False
+    factors: bool = False
 
     @property
     def name(self) -> str:
         """Of the kernel."""
         words = [*self[:4], *self.block, f"zero{self.zero}".replace("-", "m") * bool(self.zero)]
-        words += ["order" * self.order, "factor" * self.factor]
+        words += ["order" * self.order, "factor" * self.factor, "each" * self.factors]
         return "_".join(("dequantize", *(str(word) for word in words if word != "")))
 
 
@@ -79,6 +81,7 @@ def launch_packed(matrix: Any, shape: tuple[int, ...], dtype: str, device: Any) 
     if isinstance(matrix.zeros, int):
         form = form._replace(zero=matrix.zeros)
     form = form._replace(order=matrix.order is not None, factor=matrix.global_scale is not None)
+    form = form._replace(factors=form.factor and prod(matrix.global_scale.shape) > 1)
     return _launch(form, matrix, shape, matrix.scales, device)
 
 
@@ -109,7 +112,7 @@ def _launch(
         if not is_contiguous(arrays.view(factors[-1])):
             raise ProblemError("order must be contiguous to be read by a kernel")
     if form.factor:
-        factors.append(matrix.global_scale)
+        factors.append(_on_device(matrix.global_scale, data.device))
     out = kind.empty(like, shape, form.dest)
     grid = -(-rows // CTA_ROWS), -(-columns // CTA_COLUMNS), prod(lead)
     if prod(grid):
@@ -173,6 +176,7 @@ class _Dequantizer:
         self.column = k.ctaid.y * CTA_COLUMNS + lane * VECTOR
         first = k.ctaid.x * CTA_ROWS + warp
         self.row = [first + i * (THREADS // LANES) for i in range(ROWS)]
+        self.matrix = matrix
         self.first = matrix * self.rows.to("u64")  # row of the stack
         self.first_scale = matrix * params["matrix_stride"]
 
@@ -279,7 +283,7 @@ class _Dequantizer:
         if form.zeros and form.zeros not in INTEGERS:
             values = [value + point for value, point in zip(values, points, strict=True)]
         if form.factor:
-            factor = self.params["factor"].load(1)[0]
+            factor = (self.params["factor"] + (self.matrix if form.factors else 0)).load(1)[0]
             values = [value * factor for value in values]
         return values
 

@@ -42,7 +42,7 @@ class Packed(MatrixOperators):
     of the scales' shape, which are subtracted from the elements; or floats (f32, f16, bf16) of the
     scales' shape, which are added after scaling. ``order``: None, or s32 (K), a permutation: the
     element at position p belongs to row order[p] of A (GPTQ's act-order). ``global_scale``: None,
-    or one f32 that multiplies every element (NVFP4).
+    or one f32 that multiplies every element (NVFP4), of a stack also one for each matrix.
 
     >>> quantize_weight(w, "u4", group=128, zeros="integer")
     Packed(u4 4096×14336, f32 scales per 128, integer zeros)
@@ -86,7 +86,7 @@ class Packed(MatrixOperators):
         self._check_zeros(t, expected)
         self._check_order(depth)
         if self.global_scale is not None:
-            check_array("global_scale", self.global_scale, ("f32",), None)
+            self._check_global_scale(tuple(lead[:-1]))
 
     @property
     def _group(self) -> int:
@@ -131,6 +131,16 @@ class Packed(MatrixOperators):
             values = numbers("order", self.order)
             if not np.array_equal(np.sort(values), np.arange(depth)):
                 raise ProblemError(f"order must be a permutation of 0 … {depth - 1}")
+
+    def _check_global_scale(self, stack: tuple[int, ...]) -> None:
+        """One element, or one for each matrix, which then have the shape (matrices, 1, 1)."""
+        given = info("global_scale", self.global_scale)
+        if not stack or given.shape not in (stack, (*stack, 1, 1)):
+            check_array("global_scale", self.global_scale, ("f32",), None)
+            return
+        check_array("global_scale", self.global_scale, ("f32",), given.shape)
+        if given.shape == stack:
+            object.__setattr__(self, "global_scale", self.global_scale.reshape(*stack, 1, 1))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -217,7 +227,8 @@ class Packed(MatrixOperators):
             if self.zero_kind == "float":
                 result = result + self._per_element(numbers("zeros", self.zeros))
             if self.global_scale is not None:
-                result = result * numbers("global_scale", self.global_scale).reshape(())
+                factor = numbers("global_scale", self.global_scale)
+                result = result * (factor.reshape(()) if factor.size == 1 else factor)
         if self.order is not None:
             stored, result = result, np.empty_like(result)
             result[..., numbers("order", self.order)] = stored

@@ -191,6 +191,8 @@ def test_packed_weights_are_multiplied_by_the_rows_of_all_batches() -> None:
     loops = x[::-1].swapaxes(0, 1)[:, :, None]
     got = tilewright.matmul(loops, w.T, out_dtype="f32", device="vm")
     assert np.array_equal(got, rows.reshape(2, 3, 24)[::-1].swapaxes(0, 1)[:, :, None])
+    got = tilewright.linear(loops, w, bias=bias, out_dtype="f32", device="vm")
+    assert np.array_equal(got, rows.reshape(2, 3, 24)[::-1].swapaxes(0, 1)[:, :, None] + bias)
 
 
 BAD: dict[str, tuple[Any, Any, str]] = {

@@ -48,18 +48,17 @@ class BatchArrays(NamedTuple):
 
 
 def batch_parts(arrays: BatchArrays, unfolded: UnfoldedBatch) -> Iterator[BatchArrays]:
-    """The arrays of each launch. Raises the error for arrays that have no parts: packed weights,
-    sparse matrices that vary along the loops, immutable ones; and for products with vectors.
+    """The arrays of each launch. Raises the error for arrays that have no parts: sparse matrices
+    and packed weights that vary along the loops, immutable ones; and for products with vectors.
     """
     shape, loops = unfolded.folding.shape, unfolded.folding.loops
     views = {name: array_view.view(x) for name, x in arrays.matrices.items()}
-    packed = any(isinstance(x.owner, PreparedWeights) for x in views.values())
     first = arrays.a.values if views["a"].sparse else arrays.a
-    if packed or any(shape.vectors) or array_view.kind_of(first).finish:
+    if any(shape.vectors) or array_view.kind_of(first).finish:
         raise unfolded
     whole: dict[str, Any] = {name: as_matrices(shape, name, view) for name, view in views.items()}
     for name, view in views.items():
-        if view.sparse:
+        if view.sparse or isinstance(view.owner, PreparedWeights):
             if any(whole[name].strides[:loops]):
                 raise unfolded
             whole[name] = arrays.matrices[name]
