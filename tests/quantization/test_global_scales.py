@@ -47,6 +47,32 @@ def test_grouped_and_stacked_products() -> None:
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
 
 
+def test_quantize_weight_scales_each_matrix() -> None:
+    w = np.stack([x.dequantize() for x in EXPERTS])
+    stack = quantize_weight(w, "nvfp4")
+    for i, matrix in enumerate(w):
+        assert np.array_equal(stack.dequantize()[i], quantize_weight(matrix, "nvfp4").dequantize())
+
+
+def test_a_layer_of_experts() -> None:
+    factors, shapes = np.float32([[[1]], [[4]], [[16]]]) / 8, ((3, 32, 64), (3, 64, 32))
+    up, down = (
+        quantize_weight(RNG.standard_normal(s).astype(np.float32) * factors, "nvfp4")
+        for s in shapes
+    )
+    x = (RNG.standard_normal((6, 64)) / 8).astype(np.float16)
+    chosen = RNG.integers(0, 3, (6, 2))
+    weights = RNG.random((6, 2)).astype(np.float32)
+    y = tilewright.moe(x, up, up, down, chosen, weights, device="vm")
+    exact = np.zeros((6, 64))
+    for token, expert, weight in zip(
+        np.repeat(range(6), 2), chosen.ravel(), weights.ravel(), strict=True
+    ):
+        h = up.dequantize()[expert].astype(float) @ x[token].astype(float)
+        exact[token] += weight * (down.dequantize()[expert] @ (h * h / (1 + np.exp(-h))))
+    np.testing.assert_allclose(y.astype(float), exact, atol=0.01 * np.abs(exact).max())
+
+
 def test_wrong_ones() -> None:
     w = EXPERTS[0]
     for error, factors in (

@@ -234,7 +234,7 @@ def quantize_weight(
 
     Steps are f32 operations, rounded to nearest even; s is rounded into its type, and then used;
     q is rounded to nearest even and clamped; an infinity counts as 3.4028235e38. NVFP4 has a global
-    scale, amax / (448 · 6).
+    scale, amax / (448 · 6), of each matrix.
 
     Raises ProblemError for shapes and groups that do not fit and for a NaN in types without one,
     DtypeError for other types.
@@ -336,13 +336,17 @@ def _block_scaled(w: Any, name: str) -> Packed:
         bits, factor = reference.scale_codes(reference.scale_of_amax(amax, t.name), "ue8m0"), None
         scale = reference.decoded_scales(bits, "ue8m0")
     else:
-        most = amax.max() / (reference.largest(row.scale) * reference.largest(t.name))
-        factor = np.maximum(np.float32(most), reference.SMALLEST_SCALE)
+        most = amax.max((-2, -1), keepdims=True)  # of a matrix
+        most = most / (reference.largest(row.scale) * reference.largest(t.name))
+        factor = np.maximum(np.asarray(most, np.float32), reference.SMALLEST_SCALE)
         ratio = amax / reference.largest(t.name) * reference.inverse(factor)
         bits = np.maximum(encode(row.scale, ratio, satfinite=True), np.uint8(1))  # not 0
         scale = reference.decoded_scales(bits, row.scale) * factor
     codes = reference.saturated(groups * reference.inverse(scale)[..., None], t.name)
     data = weight_types.pack_elements(t, codes.reshape(given.shape))
     arrays = new_array(w, data, "u8"), new_array(w, bits, row.scale)
-    one = None if factor is None else new_array(w, np.array(factor)[None].view(np.uint32), "f32")
+    if factor is None:
+        return Packed(*arrays, row.element, row.group)
+    factor = factor.reshape(1) if factor.size == 1 else factor
+    one = new_array(w, np.ascontiguousarray(factor).view(np.uint32), "f32")
     return Packed(*arrays, row.element, row.group, global_scale=one)
