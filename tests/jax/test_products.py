@@ -20,7 +20,7 @@ from tilewright.run.arrays.dlpack import compact_strides  # noqa: E402
 pytestmark = pytest.mark.vm
 
 matmul, linear = tilewright.jax.matmul, tilewright.jax.linear
-KEYS = iter(jax.random.split(jax.random.key(0), 64))
+KEYS = iter(jax.random.split(jax.random.key(0), 256))
 ACTIVATIONS = {
     None: lambda x: x,
     "relu": jax.nn.relu,
