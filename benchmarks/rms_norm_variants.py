@@ -6,9 +6,11 @@ in registers; beside the shipped kernel, torch.compile's kernel and a copy.
 
 A variant's name: how a CTA reads its rows (``row``: a CTA for each row; ``regs``: persistent, the
 next ``depth`` rows in registers; ``bulk``: persistent, a ring of ``depth`` rows in shared memory by
-cp.async.bulk), threads of a CTA, CTAs on an SM, depth. ``+l2(N)``: each CTA prefetches to the L2
-the row that is N eighths of the resident CTAs behind its own; ``+last``: the weights by
-L1::evict_last; ``+cs``: the result stored by ``.cs``.
+cp.async.bulk), threads of a CTA, CTAs on an SM, depth. ``@1``: each CTA prefetches to the L2 the
+row that is as many rows further on as are resident, times this; ``+lines``: by an instruction for each
+128 bytes; ``+after``: after its own loads; ``+last``: the weights by L1::evict_last; ``+cs``: the
+result stored by ``.cs``; ``+first``: x by a policy L2::evict_first; ``+early``: launched before the
+preceding kernel ends, for which it waits after its prefetch.
 Times and columns are those of ``shelf_kernels.py``.
 """
 
@@ -38,32 +40,43 @@ class Variant(NamedTuple):
     threads: int
     ctas: int
     depth: int = 0
-    l2: int = 0
-    last: bool = False
-    cs: bool = False
+    ahead: float = 0
+    marks: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        marks = f"+l2({self.l2})" if self.l2 else ""
-        marks += "".join(f"+{m}" for m in ("last", "cs") if getattr(self, m))
         depth = f"x{self.depth}" if self.depth else ""
-        return f"{self.how} {self.threads}x{self.ctas}{depth}{marks}"
+        ahead = f"@{self.ahead}" if self.ahead else ""
+        marks = "".join(f"+{m}" for m in sorted(self.marks))
+        return f"{self.how} {self.threads}x{self.ctas}{depth}{ahead}{marks}"
+
+
+def row(threads: int, ctas: int, ahead: float = 0, marks: str = "") -> Variant:
+    """A variant with a CTA for each row."""
+    return Variant("row", threads, ctas, 0, ahead, frozenset(marks.split()))
 
 
 VARIANTS = [
-    Variant("row", 256, 4),
-    *(Variant("row", 256, 4, l2=ahead) for ahead in (2, 4, 6, 8, 10, 12, 16)),
-    *(Variant("row", threads, ctas, l2=8) for threads, ctas in ((128, 8), (256, 5), (256, 6))),
-    *(Variant("row", threads, ctas, l2=8) for threads, ctas in ((512, 2), (512, 3), (1024, 2))),
-    Variant("row", 256, 4, l2=8, last=True),
-    Variant("row", 256, 4, l2=8, cs=True),
-    Variant("row", 256, 4, last=True),
-    Variant("row", 256, 4, cs=True),
-    Variant("row", 512, 3),
-    Variant("row", 512, 4, last=True),
+    row(256, 4),
+    *(row(256, 4, ahead) for ahead in (0.25, 0.5, 1, 1.5, 2)),
+    row(256, 4, 0, "early"),
+    row(256, 4, 0.5, "early"),
+    row(256, 4, 1, "early"),
+    row(256, 4, 1, "early last"),
+    row(256, 4, 1, "after"),
+    row(256, 4, 1, "lines"),
+    row(256, 4, 1, "last"),
+    row(256, 4, 1, "first"),
+    row(256, 4, 1, "cs"),
+    row(256, 5, 1),
+    row(512, 4, 0.5),
+    row(512, 4, 1, "last"),
+    row(512, 4, 1, "early last"),
+    row(512, 3, 1),
+    row(128, 6, 1),
+    row(1024, 2, 1),
     Variant("regs", 512, 2, 1),
     Variant("bulk", 256, 4, 2),
-    Variant("bulk", 128, 4, 3),
 ]
 
 
@@ -93,7 +106,7 @@ class RmsNorm:
         return [w for p in pointers for w in self.k.load_vector(p, WORDS, dtype="u32", **options)]
 
     def weights(self) -> list[Any]:
-        cache = "nc.L1::evict_last" if self.v.last else ""
+        cache = "nc.L1::evict_last" if "last" in self.v.marks else ""
         return self.words(self.at(self.weight), cache=cache)
 
     def floats(self, words: list[Any]) -> list[Any]:
@@ -121,16 +134,44 @@ class RmsNorm:
         out = [f * scale * g for f, g in zip(values, self.floats(weights), strict=True)]
         for i, p in enumerate(self.at(self.y, row)):
             vector = out[8 * i : 8 * i + 8]
-            k.store_vector(p.cast("bf16"), vector, cache="cs" if self.v.cs else "")
+            k.store_vector(p.cast("bf16"), vector, cache="cs" if "cs" in self.v.marks else "")
 
     def one_row(self) -> None:
-        k, row = self.k, self.k.ctaid.x
-        if self.v.l2:
-            later = row + 132 * self.v.ctas * self.v.l2 // 8
+        k, row, marks = self.k, self.k.ctaid.x, self.v.marks
+        early = "early" in marks
+        if early:
+            k.launch_dependent_grids()
+        if "after" not in marks:
+            self.prefetch()
+        if early:
+            k.wait_for_prior_grids()
+        load = self.first_words if "first" in marks else self.words
+        words = load(self.at(self.x, row))
+        if "after" in marks:
+            self.prefetch()
+        self.normalize(row, words, self.weights)
+
+    def first_words(self, pointers: list[Any]) -> list[Any]:
+        """Words loaded by a policy that evicts them first."""
+        k = self.k
+        policy = k.emit("createpolicy.fractional.L2::evict_first.b64")
+        opcode = "ld.global.L2::cache_hint.v4.u32"
+        return [w for p in pointers for w in k.emit(opcode, p, policy, dtype="u32", vector=WORDS)]
+
+    def prefetch(self) -> None:
+        """Prefetch a later row to the L2."""
+        k = self.k
+        later = k.ctaid.x + int(self.v.ahead * 132 * self.v.ctas)
+        if not self.v.ahead:
+            return
+        source = self.x + later.to("u64") * self.columns
+        if "lines" in self.v.marks:
+            lines = 2 * self.columns // 128
+            with k.if_((k.tid.x < lines) & (later < self.rows)):
+                k.emit("prefetch.global.L2", source + k.tid.x * 64)
+        else:
             with k.if_((k.tid.x == 0) & (later < self.rows)):
-                source = self.x + later.to("u64") * self.columns
                 k.emit("cp.async.bulk.prefetch.L2.global", source, 2 * self.columns)
-        self.normalize(row, self.words(self.at(self.x, row)), self.weights)
 
     def registers(self) -> None:
         k, grid = self.k, self.k.nctaid.x
@@ -206,6 +247,7 @@ def run(v: Variant, x: Any, weight: Any, y: Any, sms: int, **options: Any) -> No
     rows, columns = x.shape
     grid = rows if v.how == "row" else min(rows, sms * v.ctas)
     args = rows, x, y, weight, 1e-6, 1 / columns
+    options["programmatic"] = "early" in v.marks
     launch(traced(v, columns), (grid, 1, 1), (v.threads, 1, 1), args, **options)
 
 

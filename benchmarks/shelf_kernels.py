@@ -7,9 +7,9 @@ A line has median times of CUDA-graph replays, interleaved, of four calls that r
 pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
 largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
-(a reduction reads x only). ``--rings``: also kernels with a ring of rows in shared memory
-(``kernels/row_ring.py``), by threads of a CTA; and with rows in registers (0), which may be what is
-shipped.
+(a reduction reads x only). ``--prefetch``: also a line of times for several distances of the
+prefetch of later rows, in units of the rows that are resident (0: none), and for launches before
+the preceding kernel ends (early).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 
 from tilewright import kernels
-from tilewright.kernels import row_ring
+from tilewright.kernels import row_call
 
-RINGS = 0, 256, 512  # threads of a CTA
+DISTANCES = (0, 0.25, 0.5, 1, 2)
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="KERNEL")
     parser.add_argument("--shape", default="8192x8192")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--rings", action="store_true")
+    parser.add_argument("--prefetch", action="store_true")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     rows, columns = map(int, options.shape.split("x"))
@@ -105,8 +105,8 @@ def main() -> None:
     for name, contender in contenders(rows, columns, dtype).items():
         if not options.names or name in options.names:
             print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
-            if options.rings and name in ("softmax", "rms_norm", "layer_norm"):
-                print(ring_line(name, contender, rows, columns, dtype), flush=True)
+            if options.prefetch and name in ROWS:
+                print(distances_line(name, contender, rows, columns, dtype), flush=True)
 
 
 def line(
@@ -134,33 +134,45 @@ def line(
     )
 
 
-def ring_line(name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype) -> str:
-    """Times beside a copy's, and errors, of the kernel with rings."""
+ROWS = {"softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm",
+        "sum rows": "reduce_rows", "top 8": "top_k"}  # fmt: skip
+"""The kernels on whole rows, with the names by which ``row_call.PREFETCH`` knows them."""
+
+
+def distances_line(
+    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype
+) -> str:
+    """Times, and a copy's over them, for each distance."""
     pairs = array_pairs(rows, columns, dtype)
-    errors, calls = {}, {"copy": lambda x, y: y.copy_(x)}
-    for threads in RINGS:
-        calls[f"ring {threads}"] = with_threads(name, threads, contender.ours)
-        ringed = Contender(calls[f"ring {threads}"], contender.torchs)
-        errors[f"ring {threads}"] = largest_error(ringed, *pairs[0])
+    calls: dict[str, Call] = {"copy": lambda x, y: y.copy_(x)}
+    for distance in DISTANCES:
+        for early in (False, True):
+            shown = f"{distance}{' early' * early}"
+            calls[shown] = with_distance(ROWS[name], distance, early, contender.ours)
     times = medians(calls, pairs)
     copy = times.pop("copy")
-    shown = (f"{n} {t:.2f} ({copy / t:.3f}, {errors[n]:.0e})" for n, t in times.items())
-    return f"  copy {copy:.2f}; " + "; ".join(shown)
+    shown = ", ".join(f"{n}: {t:.2f} ({copy / t:.3f})" for n, t in times.items())
+    return f"  copy {copy:.2f}; prefetch at {shown}"
 
 
-def with_threads(name: str, threads: int, call: Call) -> Call:
-    """A call with a ring, or without one for 0 threads."""
+def with_distance(name: str, distance: float, early: bool, call: Call) -> Call:
+    """A call with a prefetch at this distance, or without one for 0; launched ``early``, before the
+    preceding kernel ends.
+    """
 
-    def ringed(x: torch.Tensor, y: torch.Tensor) -> None:
-        before = dict(row_ring.THREADS)
-        row_ring.THREADS.pop(name, None)
-        if threads:
-            row_ring.THREADS[name] = threads
+    def prefetched(x: torch.Tensor, y: torch.Tensor) -> None:
+        before = dict(row_call.PREFETCH), set(row_call.PROGRAMMATIC)
+        row_call.PREFETCH[name] = distance
+        if not distance:
+            del row_call.PREFETCH[name]
+        (row_call.PROGRAMMATIC.add if early else row_call.PROGRAMMATIC.discard)(name)
         call(x, y)
-        row_ring.THREADS.clear()
-        row_ring.THREADS.update(before)
+        row_call.PREFETCH.clear()
+        row_call.PREFETCH.update(before[0])
+        row_call.PROGRAMMATIC.clear()
+        row_call.PROGRAMMATIC.update(before[1])
 
-    return ringed
+    return prefetched
 
 
 def array_pairs(

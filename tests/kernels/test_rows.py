@@ -16,7 +16,7 @@ from error_messages import raises_message
 from rows import every_row
 from tilewright import kernels, target
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
-from tilewright.kernels import row_call, row_ring
+from tilewright.kernels import row_call
 
 pytestmark = pytest.mark.vm
 
@@ -26,7 +26,6 @@ SHAPES = [
     ((3, 2, 100), np.float32), ((5, 77), np.float16), ((2, 1), BF16), ((3, 8192), BF16),
     ((2, 65536), np.float32),
 ]  # fmt: skip
-NAMES = "softmax", "rms_norm", "layer_norm"
 UNITS = {"float32": 4e-6, "float16": 2e-3, "bfloat16": 1.6e-2}  # errors, relative to the row's max
 
 
@@ -63,25 +62,25 @@ def test_rows_of_all_lengths_and_types(shape: tuple[int, ...], type_: Any) -> No
     agree(kernels.layer_norm(x, weight, bias), layer_norm(wide) * w + b, type_)
 
 
-@every_row("threads", [64, 512])
-@every_row(("columns", "type_"), [(1000, np.float32), (2048, BF16), (4104, np.float16)])
-def test_rows_in_a_ring(columns: int, type_: Any, threads: int) -> None:
-    """More rows than the ring has, an uneven number for each CTA; x is another row's neighbour."""
-    x, weight = random((23, columns), type_), random((columns,), type_, 1)
-    bias = random((columns,), np.float32, 2)
-    wide, w, b = (a.astype(np.float64) for a in (x, weight, bias))
+@every_row("type_", [np.float32, BF16])
+def test_later_rows_are_prefetched(type_: Any) -> None:
+    """Up to the last one, of which none is beyond; the results are those without."""
+    x, weight = random((23, 2048), type_), random((2048,), type_, 1)
     small = replace(target.device_spec("H200"), sms=1)
+    layouts: list[Any] = []
+    traced = row_call.traced_rows
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_ring, "_LEAST_ROWS", 1)
-        patch.setattr(row_ring, "THREADS", dict.fromkeys(NAMES, threads))
         patch.setattr(row_call, "device_for_arrays", lambda *_: SimpleNamespace(target=small))
-        traced: list[Any] = []
-        real = row_call.traced_rows
-        patch.setattr(row_call, "traced_rows", lambda *a: traced.append(a[2]) or real(*a))
-        agree(kernels.softmax(x), softmax(wide), type_)
-        agree(kernels.rms_norm(x, weight), rms_norm(wide) * w, type_)
-        agree(kernels.layer_norm(x, weight, bias), layer_norm(wide) * w + b, type_)
-    assert all(layout.ring > 1 for layout in traced)
+        patch.setattr(row_call, "traced_rows", lambda *a: layouts.append(a[2]) or traced(*a))
+        found = kernels.rms_norm(x, weight)
+        patch.setattr(row_call, "PREFETCH", {})
+        expected = kernels.rms_norm(x, weight)
+        patch.setattr(row_call, "PROGRAMMATIC", {"rms_norm"})
+        early = kernels.rms_norm(x, weight)
+    assert [0 < layout.ahead < 23 for layout in layouts] == [True, False, False]
+    assert layouts[-1].programmatic
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(early, expected)
 
 
 @every_row(

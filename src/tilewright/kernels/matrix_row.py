@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..builder import Builder, Pointer, Reg
 
 MAX_THREADS = 1024
 _ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
-_HIGH_HALF = 0xFFFF0000  # of a word; a bf16 there is its value in f32
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 
 
@@ -25,8 +24,8 @@ IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 class RowLayout:
     """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
     are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist. ``ring``: how many rows a CTA, which then processes several, keeps
-    in shared memory (``row_ring``); 0: one that goes to registers.
+    vectors of all threads exist. ``ahead``: a CTA prefetches the row that is as many rows further
+    on to the L2; 0: none. ``programmatic``: the kernel is launched before the preceding one ends.
     """
 
     width: int
@@ -35,7 +34,8 @@ class RowLayout:
     strided: bool = False
     resident: bool = True
     full: bool = False
-    ring: int = 0
+    ahead: int = 0
+    programmatic: bool = False
 
     @property
     def rows(self) -> int:
@@ -70,13 +70,12 @@ def row_layout(columns: int, width: int, strided: bool = False) -> RowLayout:
 class MatrixRow:
     """One row of the matrix ``x``: ``columns`` elements that are ``stride`` apart.
 
-    ``index`` is the row's number; threads without a row have left the kernel. ``staged``: the row
-    in shared memory and what to call once all threads have read it.
+    ``index`` is the row's number; threads without a row have left the kernel.
     """
 
     def __init__(
         self, k: Builder, layout: RowLayout, rows: Reg, columns: Reg, x: Pointer, row_stride: Reg,
-        stride: Any = 1, staged: StagedRow | None = None,
+        stride: Any = 1,
     ) -> None:  # fmt: skip
         self.k, self.layout, self.columns, self.stride = k, layout, columns, stride
         self.index, self.thread = k.ctaid.x, k.thread
@@ -84,27 +83,36 @@ class MatrixRow:
             self.index = k.ctaid.x * layout.rows + k.warpid
             self.thread = k.laneid
             k.ret(self.index >= rows)
-        self._staged = staged
-        if staged is not None:
-            self.index, self._x = staged.index, staged.memory
-        else:
-            self._x = x + self.index.to("s64") * row_stride
+        self._x = x + self.index.to("s64") * row_stride
+        if layout.programmatic:
+            k.launch_dependent_grids()
+        if layout.ahead:
+            self._prefetch(x, rows, row_stride)
+        if layout.programmatic:  # a prefetch reads no values
+            k.wait_for_prior_grids()
         self._functions: list[Callable[..., Any]] = []
         self._resident: list[RowVector] = []
         if layout.resident:
             self._resident = list(self._load(0))
 
-    def map(self, function: Callable[..., Any], *vectors: Pointer | KeptVector) -> None:
+    def _prefetch(self, x: Pointer, rows: Reg, row_stride: Reg) -> None:
+        """One thread prefetches a later row. The rows that are read at one time stay neighbours,
+        which persistent CTAs with more rows in flight do not have: those are slower.
+        """
+        k, later = self.k, self.index + self.layout.ahead
+        with k.if_((self.thread == 0) & (later < rows)):
+            source = x + later.to("s64") * row_stride
+            k.emit("cp.async.bulk.prefetch.L2.global", source, self.columns * x.size)
+
+    def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
-        ``vectors``, contiguous arrays of ``columns`` elements (kept ones, too), as f32.
+        ``vectors``, contiguous arrays of ``columns`` elements, as f32.
         """
 
         def apply(vector: RowVector) -> list[Any]:
             width, exists = self.layout.width, vector.exists
             others = [
-                p.values(vector.number)
-                if isinstance(p, KeptVector)
-                else self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
+                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
                 for p in vectors
             ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
@@ -132,10 +140,7 @@ class MatrixRow:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
         if self.layout.threads == 32:
             return self.k.warp_reduce(value, op)
-        combined = self.k.block_reduce(value, op)
-        if self._staged is not None:  # its barrier says that all threads have read the row
-            self._staged.release()
-        return combined
+        return self.k.block_reduce(value, op)
 
     def store(self, y: Pointer) -> None:
         """Store the elements to this row of a contiguous matrix, converted to its type."""
@@ -164,7 +169,7 @@ class MatrixRow:
             exists = True if self.layout.full else index < self.columns
             offset = index.to("s64") * self.stride if self.layout.strided else index
             values = k.load_vector(self._x + offset, width, dtype="f32", pred=exists)
-            loaded.append(RowVector(index, exists, values, i))
+            loaded.append(RowVector(index, exists, values))
         yield from loaded
 
 
@@ -177,41 +182,6 @@ class RowVector:
     index: Reg
     exists: Reg | bool
     values: list[Any]
-    number: int  # among the thread's vectors
-
-
-class StagedRow(Protocol):
-    """A row in shared memory: its number, its first element; ``release``: let it be replaced, at
-    the first call.
-    """
-
-    index: Reg
-    memory: Pointer
-
-    def release(self) -> None: ...
-
-
-class KeptVector:
-    """A vector of a row's length in registers: words of two elements of 16 bits."""
-
-    def __init__(self, k: Builder, layout: RowLayout, columns: Reg, vector: Pointer) -> None:
-        self.k, self.dtype = k, vector.dtype.name
-        self.loaded: list[list[Reg]] = []
-        for i in range(layout.vectors):
-            index = (k.thread + i * layout.threads) * layout.width
-            exists = True if layout.full else index < columns
-            words = (vector + index).cast("u32")
-            self.loaded.append(k.load_vector(words, layout.width // 2, pred=exists))
-
-    def values(self, number: int) -> list[Any]:
-        """The elements of the thread's vector of this number, in f32."""
-        return [x for word in self.loaded[number] for x in self._pair(word)]
-
-    def _pair(self, word: Reg) -> tuple[Reg, Reg]:
-        if self.dtype == "bf16":
-            return (word << 16).view("f32"), (word & _HIGH_HALF).view("f32")
-        low, high = self.k.unpack(word, "f16")
-        return low.to("f32"), high.to("f32")
 
 
 def combine_two(k: Builder, op: str, a: Reg, b: Reg, *, into: Any = None) -> Reg:

@@ -7,23 +7,21 @@ from typing import Any
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
 from ..lazy_imports import untraced
-from .matrix_row import RowLayout
+from .matrix_row import MatrixRow, RowLayout
 from .row_call import RowMatrix, finished, launch_rows, result_like, row_matrix
-from .row_ring import kept, matrix_rows
 
 
 def _rms_norm(
     k: Builder, rows: Reg, columns: Reg, row_stride: Reg, stride: Reg, x: Pointer, y: Pointer,
     weight: Pointer, eps: Reg, inverse: Reg, *, layout: RowLayout, weighted: bool,
 ) -> None:  # fmt: skip
-    w = kept(k, layout, columns, weight) if weighted else None
-    for row in matrix_rows(k, layout, rows, columns, x, row_stride, stride):
-        mean_square = row.reduce("add", lambda v: v * v) * inverse
-        scale = k.rsqrt(mean_square + eps)
-        row.map(lambda v, scale=scale: v * scale)
-        if w is not None:
-            row.map(lambda v, w: v * w, w)
-        row.store(y)
+    row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
+    mean_square = row.reduce("add", lambda v: v * v) * inverse
+    scale = k.rsqrt(mean_square + eps)
+    row.map(lambda v: v * scale)
+    if weighted:
+        row.map(lambda v, w: v * w, weight)
+    row.store(y)
 
 
 def _layer_norm(
@@ -31,19 +29,17 @@ def _layer_norm(
     weight: Pointer, bias: Pointer, eps: Reg, inverse: Reg,
     *, layout: RowLayout, weighted: bool, biased: bool,
 ) -> None:  # fmt: skip
-    w = kept(k, layout, columns, weight) if weighted else None
-    b = kept(k, layout, columns, bias) if biased else None
-    for row in matrix_rows(k, layout, rows, columns, x, row_stride, stride):
-        mean = row.reduce("add") * inverse
-        row.map(lambda v, mean=mean: v - mean)
-        variance = row.reduce("add", lambda v: v * v) * inverse
-        scale = k.rsqrt(variance + eps)
-        row.map(lambda v, scale=scale: v * scale)
-        if w is not None:
-            row.map(lambda v, w: v * w, w)
-        if b is not None:
-            row.map(lambda v, b: v + b, b)
-        row.store(y)
+    row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
+    mean = row.reduce("add") * inverse
+    row.map(lambda v: v - mean)
+    variance = row.reduce("add", lambda v: v * v) * inverse
+    scale = k.rsqrt(variance + eps)
+    row.map(lambda v: v * scale)
+    if weighted:
+        row.map(lambda v, w: v * w, weight)
+    if biased:
+        row.map(lambda v, b: v + b, bias)
+    row.store(y)
 
 
 @untraced
@@ -62,8 +58,7 @@ def rms_norm(
     launch_rows(
         _rms_norm, rows, {"y": y, "weight": _vector("weight", weight, rows, y)},
         {"eps": eps, "inverse": 1 / max(rows.columns, 1)},
-        aligned=("y", "weight"), persistent=True, weighted=weight is not None, device=device,
-        stream=stream,
+        aligned=("y", "weight"), weighted=weight is not None, device=device, stream=stream,
     )  # fmt: skip
     return finished(x, y, out)
 
@@ -88,7 +83,7 @@ def layer_norm(
     }
     launch_rows(
         _layer_norm, rows, arrays, {"eps": eps, "inverse": 1 / max(rows.columns, 1)},
-        aligned=tuple(arrays), persistent=True, device=device,
+        aligned=tuple(arrays), device=device,
         weighted=weight is not None, biased=bias is not None, stream=stream,
     )  # fmt: skip
     return finished(x, y, out)

@@ -6,21 +6,20 @@ from typing import Any
 
 from ..builder import Builder, Pointer, Reg
 from ..lazy_imports import untraced
-from .matrix_row import RowLayout
+from .matrix_row import MatrixRow, RowLayout
 from .row_call import finished, launch_rows, result_like, row_matrix
-from .row_ring import matrix_rows
 
 
 def _softmax(
     k: Builder, rows: Reg, columns: Reg, row_stride: Reg, stride: Reg, x: Pointer, y: Pointer,
     *, layout: RowLayout, exact: bool,
 ) -> None:  # fmt: skip
-    for row in matrix_rows(k, layout, rows, columns, x, row_stride, stride):
-        peak = row.reduce("max")
-        row.map(lambda v, peak=peak: k.exp(v - peak, approximate=not exact))
-        scale = k.rcp(row.reduce("add"))
-        row.map(lambda v, scale=scale: v * scale)
-        row.store(y)
+    row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
+    peak = row.reduce("max")
+    row.map(lambda v: k.exp(v - peak, approximate=not exact))
+    scale = k.rcp(row.reduce("add"))
+    row.map(lambda v: v * scale)
+    row.store(y)
 
 
 @untraced
@@ -35,7 +34,7 @@ def softmax(x: Any, *, out: Any = None, device: Any = None, stream: Any = None) 
     rows = row_matrix("x", x)
     y = result_like(x, rows.shape, rows.dtype, out)
     launch_rows(
-        _softmax, rows, {"y": y}, {}, aligned=("y",), persistent=True, exact=rows.dtype == "f32",
-        device=device, stream=stream,
+        _softmax, rows, {"y": y}, {}, aligned=("y",), exact=rows.dtype == "f32", device=device,
+        stream=stream,
     )  # fmt: skip
     return finished(x, y, out)
