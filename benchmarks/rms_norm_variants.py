@@ -7,10 +7,10 @@ in registers; beside the shipped kernel, torch.compile's kernel and a copy.
 A variant's name: how a CTA reads its rows (``row``: a CTA for each row; ``regs``: persistent, the
 next ``depth`` rows in registers; ``bulk``: persistent, a ring of ``depth`` rows in shared memory by
 cp.async.bulk), threads of a CTA, CTAs on an SM, depth. ``@1``: each CTA prefetches to the L2 the
-row that is as many rows further on as are resident, times this; ``+lines``: by an instruction for each
-128 bytes; ``+after``: after its own loads; ``+last``: the weights by L1::evict_last; ``+cs``: the
-result stored by ``.cs``; ``+first``: x by a policy L2::evict_first; ``+early``: launched before the
-preceding kernel ends, for which it waits after its prefetch.
+row that is as many rows further on as are resident, times this. Marks: ``lines``: by an instruction
+for each 128 bytes; ``after``: after its own loads; ``last``: the weights by L1::evict_last; ``cs``:
+the result stored by ``.cs``; ``first``: x by a policy L2::evict_first; ``early``: launched before
+the preceding kernel ends, for which it waits after its prefetch.
 Times and columns are those of ``shelf_kernels.py``.
 """
 
