@@ -7,14 +7,18 @@ from typing import Any
 
 from ...builder import Traced
 from ...errors import DtypeError, ProblemError
+from ...gemm.block_scaling import BLOCK
 from ...lazy_imports import calling
 from ...quantization.matrix_operators import MatrixOperators
 from ...quantization.packed import Packed
+from ...quantization.quantizers import quantize
+from ...quantization.scaled import Scaled
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..call.grouped.grouped_matmul import grouped_matmul
 from ..call.kernel_call import launch
 from ..call.linear import ACTIVATIONS
+from ..call.scaled.scaled_operands import has_line_scales
 from . import routing_kernels as kernels
 
 GATHERED_ROWS = 128  # of an expert on average, at most, that the first product gathers itself
@@ -39,7 +43,9 @@ def moe(
     most 1,024 experts; ``indices`` (tokens, choices), int32 or int64, and ``weights`` of the
     same shape, f32, f16 or bf16, both row-major and contiguous. A choice that is no expert
     (-1) is left out. The result has the shape and type of ``x``. Weights may be stacks of
-    ``Packed`` or 2:4 sparse matrices, of the same shapes.
+    ``Packed``, 2:4 sparse or ``Scaled`` matrices, of the same shapes. Rows that ``Scaled`` matrices
+    multiply are quantized to their type, by row, or in blocks of 1×128 where their scales vary
+    along K.
 
     Tokens are sorted by expert on the device; the products are two ``grouped_matmul``, the first
     with ``activation`` (a name that ``linear`` takes) fused. Of packed weights it is two, and the
@@ -76,13 +82,18 @@ def moe(
         _launch(kernels.permute(type_), tokens, kernels.ROW_THREADS, permute, device)
         rows = finish(x, rows)
     how = {"offsets": ends, "gather": gather, "device": device}
+    if isinstance(w_up, Scaled):
+        rows, how["out_dtype"] = _quantized(rows, w_up), type_
     if isinstance(w_up, Packed) or isinstance(w_gate, Packed):
         gate = grouped_matmul(rows, _transposed(w_gate), epilogue=ACTIVATIONS[activation], **how)
         inner = grouped_matmul(rows, _transposed(w_up), epilogue=_times, gate=gate, **how)
     else:
         pair = _transposed(w_gate), _transposed(w_up)
         inner = grouped_matmul(rows, pair, epilogue=_gated(activation), **how)
-    outer = grouped_matmul(inner, _transposed(w_down), offsets=ends, device=device)
+    how = {"offsets": ends, "device": device}
+    if isinstance(w_down, Scaled):
+        inner, how["out_dtype"] = _quantized(inner, w_down), type_
+    outer = grouped_matmul(inner, _transposed(w_down), **how)
     return combine(x, outer, positions, weights, device, d)
 
 
@@ -111,6 +122,12 @@ def _transposed(weights: Any) -> Any:
     """A matrix B for each expert."""
     is_stored = isinstance(weights, MatrixOperators)
     return weights.T if is_stored else weights.swapaxes(-1, -2)
+
+
+def _quantized(rows: Any, weights: Scaled) -> Scaled:
+    """Rows as the weights (N, K) can multiply them."""
+    by_line = has_line_scales(weights, along_k=1)
+    return quantize(rows, weights.type, "row" if by_line else (1, BLOCK))
 
 
 def _times(acc: Any, gate: Any) -> Any:

@@ -145,9 +145,12 @@ def _check_matrix(name: str, matrix: Any) -> None:
 
 
 def has_line_scales(matrix: Scaled, along_k: int) -> bool:
-    """Whether the scales do not vary along K, the axis ``along_k``: one scale, or one per line."""
-    whole = grid_shape(matrix.shape, matrix.block)[-2:][along_k] == 1
-    return _size(matrix.scales) == 1 or (whole and matrix.block[1 - along_k] == 1)
+    """Whether the scales do not vary along K, the axis ``along_k``: one scale (of each matrix), or
+    one per line.
+    """
+    grid = grid_shape(matrix.shape, matrix.block)[-2:]
+    by_line = grid[along_k] == 1 and matrix.block[1 - along_k] == 1
+    return _size(matrix.scales) == 1 or grid == (1, 1) or by_line
 
 
 def with_block_scales(arguments: MatmulArguments, static: Any = None) -> MatmulArguments | None:
