@@ -193,9 +193,12 @@ def test_a_kernel_reads_what_a_kernel_wrote() -> None:
     rng = np.random.default_rng(0)
     for shape, block in (
         ((5, 128), (1, 128)), ((2, 136), (128, 128)), ((2, 3, 128), (128, 128)), ((0, 16), "row"),
-        ((5, 128), "row"),
+        ((5, 128), "row"), ((3, 5, 64), None), ((2, 0, 64), None), ((0, 5, 64), None),
     ):  # fmt: skip
-        scaled = quantize(rng.standard_normal(shape).astype(np.float32), "e4m3", block, device="vm")
+        values = rng.standard_normal(shape).astype(np.float32) * np.float32(4) ** len(shape)
+        scaled, on_cpu = (quantize(values, "e4m3", block, device=where) for where in ("vm", None))
+        assert np.array_equal(scaled.data.view(np.uint8), on_cpu.data.view(np.uint8))
+        assert np.array_equal(scaled.scales, on_cpu.scales)
         for x in (scaled, scaled.T):
             got, expected = x.dequantize("bf16", device="vm"), x.dequantize("bf16")
             assert got.shape == expected.shape and np.array_equal(

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright
 from rows import every_row
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
 from tilewright.quantization import Packed, Scaled
@@ -75,6 +76,25 @@ def test_scale_types_are_exact(type_: str) -> None:
     scaled = Scaled(E4M3, scales, (128, 128))
     expected = E4M3.astype(np.float32) * np.kron(scales.astype(np.float32), np.ones((128, 128)))
     assert np.array_equal(scaled.dequantize(), expected)
+
+
+def test_rows_of_a_stack_are_a_matrix() -> None:
+    x = RNG.standard_normal((2, 3, 256)).astype(np.float32)
+    w = tilewright.quantize(RNG.standard_normal((16, 256)).astype(np.float32), "e4m3", (128, 128))
+    for block, device in (("row", None), ((1, 128), None), ((1, 128), "vm")):
+        stack = tilewright.quantize(x, "e4m3", block, device=device)
+        flat = stack.reshape(-1, 256)
+        assert np.array_equal(flat.dequantize(), stack.dequantize().reshape(6, 256))
+    y = tilewright.linear(stack, w, out_dtype="f32", device="vm")
+    exact = stack.dequantize().astype(float) @ w.dequantize().T
+    np.testing.assert_allclose(y, exact, atol=0.01 * np.abs(exact).max())
+    asymmetric = tilewright.quantize(x, "s8", "row", zeros=True)
+    assert np.array_equal(
+        asymmetric.reshape(6, 256).dequantize(), asymmetric.dequantize().reshape(6, 256)
+    )
+    for scaled in (tilewright.quantize(x), tilewright.quantize(x, "e4m3", (3, 128))):
+        with pytest.raises(ProblemError, match="must keep its shape 2×3×256, got 6×256"):
+            scaled.reshape(6, 256)
 
 
 def test_numpy_reads_the_dequantized_matrix() -> None:

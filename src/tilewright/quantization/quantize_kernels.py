@@ -76,21 +76,21 @@ def launch(x: Any, given: ArrayInfo, form: QuantizeForm, granularity: str, devic
         return finished(kind, x, data), finished(kind, x, scales)[..., :blocks]
     if granularity == "group":
         scales = _launch_groups(x, data, given, form, device)
-        return finished(kind, x, data), finished(kind, x, scales)[..., : given.shape[-2]].swapaxes(
-            -1, -2
-        )
-    grid = (1,) * len(given.shape) if granularity == "tensor" else (*given.shape[:-1], 1)
+        scales = finished(kind, x, scales)[..., : given.shape[-2]]
+        return finished(kind, x, data), scales.swapaxes(-1, -2)
+    *stack, rows_of_each = given.shape[:-1]
+    grid = (*stack, 1 if granularity == "tensor" else rows_of_each, 1)
     scales = kind.empty(x, grid, form.scale)
     if granularity == "row":
         arguments = x, data, scales, rows, columns
         if rows:
             run(_row_kernel(form), (rows,), (THREADS,), arguments, device=device)
-    else:
-        amax = _zero(kind, x)
-        tensor = _amax_kernel(form), _tensor_kernel(form)
-        ctas, each = min(rows, CTAS) or 1, (data, scales, rows, columns)
-        run(tensor[0], (ctas,), (THREADS,), (x, amax, rows, columns), device=device)
-        run(tensor[1], (rows or 1,), (THREADS,), (x, amax, *each), device=device)
+    elif matrices := prod(stack):
+        amax, sizes = _zeros(kind, x, matrices), (rows_of_each, columns)
+        ctas, block = max(rows_of_each, 1), (THREADS,)
+        first, second = (min(ctas, CTAS), 1, matrices), (ctas, 1, matrices)
+        run(_amax_kernel(form), first, block, (x, amax, *sizes), device=device)
+        run(_tensor_kernel(form), second, block, (x, amax, data, scales, *sizes), device=device)
     return finished(kind, x, data), finished(kind, x, scales)
 
 
@@ -147,11 +147,11 @@ def finished(kind: Any, like: Any, array: Any) -> Any:
     return array if kind.finish is None else kind.finish(like, array)
 
 
-def _zero(kind: Any, x: Any) -> Any:
-    """A word of zeros beside ``x``."""
-    word = kind.empty(x, (1,), "f32")
-    word[...] = 0
-    return word
+def _zeros(kind: Any, x: Any, count: int) -> Any:
+    """Words of zeros beside ``x``."""
+    words = kind.empty(x, (count,), "f32")
+    words[...] = 0
+    return words
 
 
 # --- the steps ----------------------------------------------------------------------------------
@@ -378,21 +378,22 @@ def _tensor_amax(
     k: Builder, x: Pointer, amax: Pointer, rows: Reg, columns: Reg, *, form: QuantizeForm
 ) -> None:
     """Rows for each CTA, in a grid-stride loop."""
-    largest = k.var("f32", 0.0)
+    largest, first = k.var("f32", 0.0), k.ctaid.z.to("u64") * rows.to("u64")
     for row in k.range(k.ctaid.x, rows, k.nctaid.x):
-        _row_amax(k, form, x + row.to("u64") * columns.to("u64"), columns, largest)
+        _row_amax(k, form, x + (first + row.to("u64")) * columns.to("u64"), columns, largest)
     total = over_cta(k, largest)
     with k.if_(k.tid.x == 0):
-        amax.cast("u32").reduce("max", total.view("u32"), order="relaxed.gpu")
+        (amax + k.ctaid.z).cast("u32").reduce("max", total.view("u32"), order="relaxed.gpu")
 
 
 def _tensor(
     k: Builder, x: Pointer, amax: Pointer, data: Pointer, scales: Pointer, rows: Reg,
     columns: Reg, *, form: QuantizeForm,
 ) -> None:  # fmt: skip
-    """A row for a CTA, by the scale of the tensor."""
-    offset = k.ctaid.x.to("u64") * columns.to("u64")
-    scale, inverse = _scale(k, form, amax[0])
+    """A row for a CTA, by the scale of its matrix."""
+    row = k.ctaid.z.to("u64") * rows.to("u64") + k.ctaid.x.to("u64")
+    offset = row * columns.to("u64")
+    scale, inverse = _scale(k, form, (amax + k.ctaid.z).load(1)[0])
     _quantize_row(k, form, x + offset, data + offset, columns, inverse)
     with k.if_((k.tid.x == 0) & (k.ctaid.x == 0)):
-        store_scales(form, scales, [scale])
+        store_scales(form, scales + k.ctaid.z, [scale])

@@ -118,11 +118,8 @@ def _kernel_block(given: ArrayInfo, block: scale_blocks.Block) -> str:
         name = "group"
     rows, columns = given.shape[-2:]
     square = min(rows or GROUP, GROUP), min(columns or GROUP, GROUP)
-    stack = len(given.shape) == 3  # each matrix has its own scale
-    if block == square and (name not in ("tensor", "row") or (name == "tensor" and stack)):
+    if name not in ("tensor", "row") and block == square:
         name = "block"
-    if name == "tensor" and stack:
-        name = "tensor of a stack"
     if name not in ("tensor", "row", "group", "block"):
         raise ProblemError(
             "a kernel quantizes with computed scales per tensor, row, "

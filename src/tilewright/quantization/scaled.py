@@ -147,11 +147,17 @@ class Scaled(MatrixOperators):
         return made
 
     def reshape(self, *shape: Any) -> Scaled:
-        """The same value if ``shape`` is its shape. Raises ProblemError otherwise: blocks would
-        change.
+        """The same value if ``shape`` is its shape; the rows of a stack with blocks of one row as a
+        matrix. Raises ProblemError otherwise: blocks would change.
         """
         requested = tuple(shape[0]) if len(shape) == 1 and np.ndim(shape[0]) else shape
+        rows, columns = prod(self.shape[:-1]), self.shape[-1]
         if requested != self.shape:
+            of_rows = self.ndim == 3 and self.block[0] == 1 and not self.is_sparse
+            if of_rows and requested in ((rows, columns), (-1, columns)):
+                grids = (x if x is None else x.reshape(rows, -1) for x in (self.scales, self.zeros))
+                scales, zeros = grids
+                return Scaled(self.data.reshape(rows, columns), scales, self.block, zeros)
             raise ProblemError(
                 f"a Scaled must keep its shape {sizes(self.shape)}, got {sizes(requested)}",
                 hint="reshape the array before it is quantized",

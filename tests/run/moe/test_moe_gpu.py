@@ -19,6 +19,20 @@ def test_the_bits_are_a_virtual_machine_s() -> None:
     assert np.array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 
+@pytest.mark.parametrize("block", ["row", (128, 128)], ids=str)
+def test_scaled_weights_have_the_bits_of_a_virtual_machine(block: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, *matrices, indices, weights = layer(20, hidden=256, intermediate=128, experts=5, choices=2)
+    scaled = [tilewright.quantize(w.astype(np.float32), "e4m3", block) for w in matrices]
+    expected = tilewright.moe(x, *scaled, indices, weights, device="vm")
+    tensors = [torch.from_numpy(w.astype(np.float32)).cuda() for w in matrices]
+    there = [tilewright.quantize(w, "e4m3", block) for w in tensors]
+    rows = torch.from_numpy(x.view(np.int16)).cuda().view(getattr(torch, x.dtype.name))
+    given = (torch.from_numpy(array).cuda() for array in (indices, weights))
+    found = tilewright.moe(rows, *there, *given)
+    assert np.array_equal(found.view(torch.int16).cpu().numpy(), expected.view(np.int16))
+
+
 def test_a_graph_routes_the_tokens_of_each_replay() -> None:
     torch = pytest.importorskip("torch")
     arguments = layer(tokens=300, hidden=256, intermediate=128, experts=16, choices=4)

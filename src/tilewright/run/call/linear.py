@@ -12,6 +12,7 @@ from ...gemm.epilogue.tracing import Epilogue, epilogue_with_key
 from ...gemm.epilogue.user_function.function_key import function_key
 from ...lazy_imports import calling
 from ...quantization.packed import Packed
+from ...quantization.scaled import Scaled
 from ..arrays import array_view
 from .epilogue_call import launch_with_epilogue
 from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
@@ -142,9 +143,11 @@ class _Layer(NamedTuple):
         self, call: LaunchedEpilogue, shape: tuple[int, ...], static: str | None
     ) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy, or packed with act-order or a gate.
+        None if a matrix is a copy, or packed with act-order or a gate, or for a stack of tokens
+        that are Scaled, whose scales may be copied.
         """
-        if is_gathered(self.w) or isinstance(self.gate, Packed):
+        stack = isinstance(self.x, Scaled) and len(self.x.shape) != 2
+        if is_gathered(self.w) or isinstance(self.gate, Packed) or stack:
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
