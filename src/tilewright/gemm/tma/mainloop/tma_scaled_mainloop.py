@@ -62,7 +62,7 @@ class ScaledMainloop(PromotedMainloop):
         self.k_block = k.var("u32", 0)  # of the current stage
         self.read = [self._registers(tiles) for tiles in self.sets]
         spans = [(tiles[0].column, tiles[0].columns) for tiles in self.sets]
-        self.same_columns = not self.by_stage and spans[0] == spans[1]
+        self.same_columns = not self.by_stage and spans[0] == spans[-1]
         self.pairs = self._pairs(spans) if self.single_columns else []
         self.held = self._number_held()
 
@@ -76,6 +76,15 @@ class ScaledMainloop(PromotedMainloop):
             dict(zip(range(first, first + columns, 8), pairs, strict=False))
             for first, columns in spans
         ]
+
+    def _has_one_set(self) -> bool:
+        """Where registers hold the scales of all columns: halves would read A once more, and their
+        scales in turn.
+        """
+        scaling, swap = self.problem.scaling, self.config.swap
+        if scaling is None or (scaling.rows if swap else scaling.columns) != 1:
+            return False
+        return 8 * self._number_held() >= self.config.tile[1]
 
     def _number_held(self) -> int:
         """Of how many times 8 columns registers hold the scales from one promotion to the next."""
@@ -105,6 +114,8 @@ class ScaledMainloop(PromotedMainloop):
 
     def _issue(self, index: int) -> None:
         super()._issue(index)
+        if len(self.sets) == 1:  # ptxas issues wgmmas behind products of scales, but not past this
+            self.k.syncwarp()
         stage, (rows, columns) = self.state.stage, self.read[index]
         for block, scales in rows.items():
             self._read_rows(stage, block, scales)
@@ -192,14 +203,17 @@ class ScaledMainloop(PromotedMainloop):
         ahead: list[tuple[int, int]] = []
         if following is not None and not (self.same_columns and index == 0):
             ahead = [(following, column) for column in self._held(following)]
-        rows = self.read[index].rows
+        alone, rows = len(self.sets) == 1, self.read[index].rows
+        if alone:  # all scales are read
+            self._release_read(index)
         for number, (column, pair) in enumerate(self.pairs[index].items()):
             for tile in self.sets[index]:
                 products = [[row * scale for scale in pair] for row in rows[tile.block]]
                 self._add_scaled(tile, column, products[0] + products[-1])
             if number < len(ahead):
                 self._read_pair(*ahead[number])
-        self._release_read(index)
+        if not alone:
+            self._release_read(index)
 
     def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
         """Add a thread's accumulators of 8 columns, two neighbours of each of two rows, times
