@@ -49,7 +49,7 @@ CASES = [
 
 # Of A and of B: the dimension along which scales are contiguous, in rows of 16 bytes.
 CONTIGUOUS = [("mn", "k"), ("k", "mn"), ("mn", "mn"), ("k", "k"), ("", "k"), ("mn", "")]
-CONTIGUOUS += [("mn", "mn"), ("k", "k")]
+CONTIGUOUS += [("mn", "mn"), ("mn", "mn"), ("k", "k")]
 COPIED = [
     BlockScaledCase("tma:64x64x128:1:4", ROWS_BLOCKS, (100, 190, 700)),
     BlockScaledCase("tma:128x192x128:2:4", ROWS_BLOCKS, (70, 400, 200)),
@@ -58,6 +58,7 @@ COPIED = [
     BlockScaledCase("tma:256x64x128:2:3/1x2", BLOCKS, (520, 100, 600)),
     BlockScaledCase("tma:128x48x128:2:4d", BLOCKS_COLUMNS, (200, 90, 640)),
     BlockScaledCase("tma:256x96x128:2:3/1x2~", ROWS_COLUMNS, (200, 300, 700)),
+    BlockScaledCase("tma:128x144x128:2:3/2x1", ROWS_COLUMNS, (300, 200, 700)),
     BlockScaledCase("tma:128x128x128:2:3", ROWS_COLUMNS, (100, 132, 500)),
 ]
 

@@ -112,7 +112,8 @@ def terms(
     tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
     sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
     each = -(-tiles // sms)  # CTAs of the busiest SM
-    waves, rest = (x.astype(np.float64) for x in np.divmod(each, costs.resident))
+    # np.divmod has no columns of Python's integers
+    waves, rest = (x.astype(np.float64) for x in (each // costs.resident, each % costs.resident))
     blocks = -(-problem.k // bk)
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)

@@ -373,7 +373,8 @@ def _memory(
     beside = np.where(one_wave & (configs.ctas == 1), c.reread_beside, 1.0)
     repeated = m * narrow * (across > 1) + n * (down > 1) * beside
     read = c.reread * repeated * problem.k * problem.input.bits / 8 * problem.batch
-    read = read * np.where(one_wave, c.reread_in_one_wave, 1.0)
+    together = work.work_tiles <= costs.resident * max(problem.batch, 1)  # those of a product
+    read = read * np.where(together, c.reread_in_one_wave, 1.0)
     moved = (float(problem.bytes) + read) * costs.bursts + work.partial_tiles * costs.partial_bytes
     idle = c.bandwidth_sms * costs.resident / np.maximum(1, work.work_tiles)
     return moved * (MEMORY_BYTE * np.maximum(1.0, idle))

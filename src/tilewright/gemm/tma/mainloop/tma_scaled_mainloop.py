@@ -18,15 +18,12 @@ from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
+from .held_scales import has_one_set, held_scales
 from .scale_run import LINE, SCALE_BYTES, ScaleRun
 from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
 
 LANES = 32
-# Registers of a thread for accumulators and the scales of columns, by the number of consumers; less
-# some that a copy warp gets, that release stages of other CTAs, and that hold the rows of a group.
-HELD_REGISTERS = {1: 212, 2: 212, 3: 132}
-COPY_REGISTERS, CLUSTER_REGISTERS, GROUP_REGISTERS = 8, 8, 4
 WARP_ROWS = 16  # rows of an accumulator that a warp holds, in two halves of 8
 
 
@@ -64,7 +61,7 @@ class ScaledMainloop(PromotedMainloop):
         spans = [(tiles[0].column, tiles[0].columns) for tiles in self.sets]
         self.same_columns = not self.by_stage and spans[0] == spans[-1]
         self.pairs = self._pairs(spans) if self.single_columns else []
-        self.held = self._number_held()
+        self.held = held_scales(problem, config)
 
     def _pairs(self, spans: list[tuple[int, int]]) -> list[dict[int, list[Any]]]:
         """Registers for the scales of each set's columns, (first, number) of which are ``spans``:
@@ -78,23 +75,7 @@ class ScaledMainloop(PromotedMainloop):
         ]
 
     def _has_one_set(self) -> bool:
-        """Where registers hold the scales of all columns: halves would read A once more, and their
-        scales in turn.
-        """
-        scaling, swap = self.problem.scaling, self.config.swap
-        if scaling is None or (scaling.rows if swap else scaling.columns) != 1:
-            return False
-        return 8 * self._number_held() >= self.config.tile[1]
-
-    def _number_held(self) -> int:
-        """Of how many times 8 columns registers hold the scales from one promotion to the next."""
-        problem, config = self.problem, self.config
-        copied = problem.gathers or (problem.scaling is not None and problem.scaling.loaded_by_warp)
-        taken = COPY_REGISTERS * copied + CLUSTER_REGISTERS * (config.ctas > 1)
-        taken += GROUP_REGISTERS * (problem.groups is not None and problem.groups.along == "m")
-        registers = HELD_REGISTERS[config.consumers] - taken
-        used = config.accumulator_registers * (3 if self.by_stage else 2)
-        return max(0, registers - used) // 2
+        return bool(has_one_set(self.problem, self.config))
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         rows, columns = self.scales.rows, self.scales.columns
