@@ -102,8 +102,11 @@ def test_sums_are_added_up_while_others_are_made(text: Any) -> None:
 @pytest.mark.parametrize("contiguous", [("mn", "mn"), ("k", "k"), ("", "")], ids=str)
 @pytest.mark.parametrize(
     "text",
-    ["tma:256x96x128:2:4~", "tma:128x128x128:2:4", "tma:256x96x128:2:4/1x2", "tma:192x96x128:3:3"],
-)
+    [
+        "tma:256x96x128:2:4~", "tma:128x128x128:2:4", "tma:256x96x128:2:4/1x2",
+        "tma:192x96x128:3:3", "tma:128x160x128:2:4", "tma:128x144x128:2:4/2x1",
+    ],
+)  # fmt: skip
 def test_scales_of_columns_are_held_in_registers(text: Any, contiguous: tuple[str, str]) -> None:
     """Beside two accumulators of each element, or three; a copy warp and clusters take some."""
     problem = replace(
