@@ -7,8 +7,10 @@ mean and the least of the random shapes are what counts.
     python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
     python benchmarks/f32_products.py --build FILE [--sweep 10]   compile kernels, without a GPU
     python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
+    python benchmarks/f32_products.py --probe   which sorts of kernels end a process, or are wrong
 
-Processes compile kernels while others are measured. A sweep times the best candidates of different
+Processes compile kernels while others are measured. A configuration that ends the process is left
+out, then others of its sort, too. A sweep times the best candidates of different
 tiles, and other numbers of parts of K for the best one. Its file has torch's and each
 configuration's microseconds.
 """
@@ -19,25 +21,37 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from subprocess import run
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from compare.isolated import BrokenCall, IsolatedCalls
 from compare.rows import Shape, random_shapes
 from compare.simt_fit import fit
 
 import tilewright
 from tilewright import gemm
-from tilewright.run.devices import serialized_kernel
+from tilewright.run.devices import cuda_device, serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
 # Candidates of squares besides: other k-tiles.
 OF_SQUARES = ["simt:128x256x32:16x16:3", "simt:128x256x8:16x16:6", "simt:192x192x16:16x16:3"]
+PROBE = 135, 1031, 421  # rows at multiples of 4 bytes
+PROBED = [
+    f"simt:{kernel}{parts}"
+    for kernel in ("48x128x16:4x16x2:3/2", "64x64x16:8x8:3/8", "160x128x16:8x16:3/2",
+                   "32x64x32:4x8x4:3/4")
+    for parts in ("", "*4", "*4c", "*2c")
+]  # fmt: skip
 MOST = 4e11  # products of a shape
 FILE = "f32_sweep.json"
 TORCH, ARCHITECTURE = "torch", "sm_90a"
@@ -47,6 +61,9 @@ Times = dict[str, float]  # microseconds: torch's, those of the choice, then of 
 
 def main() -> None:
     options = parse_options()
+    if options.one:
+        one(options.one, options.plain)
+        return
     if options.fit:
         fit(json.loads(options.fit.read_text(encoding="utf-8")))
         return
@@ -58,16 +75,16 @@ def main() -> None:
     if options.kernels:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
-    for shape in compiled(SQUARES + shapes, options.sweep):
-        times[shape] = measure(shape, candidates(shape, options.sweep))
+    broken = set(probe()) if options.probe else set[str]()
+    compiling = compiled(SQUARES + shapes, options.sweep)
+    for shape, row in all_measured(compiling, options.sweep, broken):
+        times[shape] = row
+        if options.out:
+            write(options.out, times)
         if time.perf_counter() - begin > options.seconds:
             print(f"time for {len(times)} of {len(SQUARES + shapes)} shapes")
             break
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        rows = [[*shape, row] for shape, row in times.items()]
-        (options.out / FILE).write_text(json.dumps(rows), encoding="utf-8")
-    summarize({s: times[s] for s in shapes if s in times})
+    summarize({s: times[s] for s in shapes if len(times.get(s, ())) > 1})
     print(f"{time.perf_counter() - begin:.1f} s")
 
 
@@ -83,7 +100,17 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="the folder of the sweep's file")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit")
     parser.add_argument("--fit", type=Path, help="a sweep's file")
+    parser.add_argument("--probe", action="store_true", help="first try some sorts of kernels")
+    parser.add_argument("--one", metavar="CONFIG", help="try one of them")
+    parser.add_argument("--plain", action="store_true", help="with ptxas' loop")
     return parser.parse_args()
+
+
+def write(folder: Path, times: dict[Shape, Times]) -> None:
+    """Write the sweep's file with the shapes so far."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [[*shape, row] for shape, row in times.items()]
+    (folder / FILE).write_text(json.dumps(rows), encoding="utf-8")
 
 
 def summarize(times: dict[Shape, Times]) -> None:
@@ -132,8 +159,8 @@ def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
         yield from gemm.kernels(plan.problem, config, plan.device.target)
 
 
-def compiled(shapes: list[Shape], count: int) -> Iterator[Shape]:
-    """The shapes, each when its kernels are compiled and loaded; processes compile meanwhile."""
+def compiled(shapes: list[Shape], count: int) -> Iterator[tuple[Shape, serialized_kernel.Kernels]]:
+    """The shapes with their kernels, each when they are compiled; processes compile meanwhile."""
     wanted = {shape: {str(x): x for x in kernels_of(shape, count)} for shape in shapes}
     loaded = serialized_kernel.loaded
     with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
@@ -147,8 +174,8 @@ def compiled(shapes: list[Shape], count: int) -> Iterator[Shape]:
         try:
             for shape, kernels in wanted.items():
                 here = {(ARCHITECTURE, x): futures[x].result() for x in kernels if x in futures}
-                load(here)
-                yield shape
+                known = {(ARCHITECTURE, x): loaded(ARCHITECTURE, x) for x in kernels}
+                yield shape, here | {x: there for x, there in known.items() if there}
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -178,13 +205,59 @@ def build(shapes: list[Shape], file: Path, count: int) -> None:
 # --- times ----------------------------------------------------------------------------------------
 
 
-def measure(shape: Shape, others: list[str]) -> Times:
-    """The microseconds of torch and of our configurations; prints the ratio of the choice with its
-    error against f64 on some rows.
+def all_measured(
+    compiling: Iterable[tuple[Shape, serialized_kernel.Kernels]], count: int, broken: set[str]
+) -> Iterator[tuple[Shape, Times]]:
+    """The times of each shape, without configurations that end a process, and those of their sort
+    where another has.
     """
+    calls_of = IsolatedCalls(measure, begin_process)
+    try:
+        for shape, kernels in compiling:
+            for _ in range(8):
+                try:
+                    yield shape, calls_of(shape, candidates(shape, count), kernels, broken)
+                    break
+                except BrokenCall as error:
+                    name, *what = map(str, error.args)
+                    print(f"BROKEN: {shown(shape)} {name} {' '.join(what)}", flush=True)
+                    if name.startswith("simt"):
+                        leave_out(broken, name)
+    finally:
+        calls_of.close()
+
+
+def leave_out(broken: set[str], config: str) -> None:
+    """Add a configuration, and from its sort's third one on the sort."""
+    broken.add(config)
+    if sum(x.startswith("simt") and sort(x) == sort(config) for x in broken) > 2:
+        broken.add(sort(config))
+
+
+def begin_process() -> None:
+    """Make the GPU's context."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.zeros(1, device="cuda")
+
+
+def sort(config: str) -> str:
+    """What of a configuration decides the kernel's form: slices, parts of K, a cluster."""
+    kernel, _, parts = config.partition("@")[0].partition("*")
+    slices = kernel.split(":")[2].count("x") > 1 if kernel.count(":") > 2 else False
+    return f"{'slices' * slices}{' parts' * bool(parts)}{' cluster' * parts.endswith('c')}"
+
+
+def measure(
+    shape: Shape, others: list[str], kernels: serialized_kernel.Kernels, broken: set[str]
+) -> Times:
+    """The microseconds of torch and of our configurations but the ``broken`` ones; prints the ratio
+    of the choice with its error against f64 on some rows.
+    """
+    import torch
+
+    load(kernels)
     m, n, k = shape
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     d, other = (torch.full((m, n), float("nan"), device="cuda") for _ in range(2))
@@ -193,21 +266,27 @@ def measure(shape: Shape, others: list[str]) -> Times:
     largest = a[rows].double().abs() @ b.double().abs()
     graphs = {TORCH: graph(lambda: torch.mm(a, b, out=other), shape)}
     chosen, errors = str(tilewright.plan(a, b).config), dict[str, float]()
-    for name in [chosen, *others]:
+    names = [chosen, *(x for x in others if x != chosen)]
+    for name in [x for x in names if x not in broken and sort(x) not in broken]:
         config = None if name == chosen else name
         d.fill_(float("nan"))
         try:
             graphs[name] = graph(
                 lambda config=config: tilewright.matmul(a, b, out=d, config=config), shape
             )
+            torch.cuda.synchronize()
+        except (tilewright.errors.CudaError, RuntimeError) as error:
+            raise RuntimeError(name, f"{error}"[:200]) from error
         except tilewright.TilewrightError as error:
-            print(f"FAILED: {shown(shape)} {name}: {error}")
+            print(f"FAILED: {shown(shape)} {name}: {error}", flush=True)
             continue
-        torch.cuda.synchronize()
         errors[name] = float(((d[rows].double() - exact).abs() / largest).max())
         if not errors[name] < TOLERANCE or bool(d.isnan().any()):
-            print(f"WRONG: {shown(shape)} {name}: error {errors[name]:.1e}")
+            print(f"WRONG: {shown(shape)} {name}: error {errors[name]:.1e}", flush=True)
     times = replayed(graphs, shape)
+    if chosen not in times:
+        print(f"{shown(shape)}: {chosen} is broken", flush=True)
+        return times
     best = min((x, name) for name, x in times.items() if name != TORCH)
     rate = 2 * prod(shape) / times[chosen] / 1e6
     print(f"{shown(shape)}: {chosen} {rate:.1f} TFLOP/s, ratio {times[TORCH] / times[chosen]:.3f}, "
@@ -259,6 +338,51 @@ def graph(call: Callable[[], Any], shape: Shape) -> Callable[[], None]:
             call()
     made.replay()
     return made.replay
+
+
+# --- a probe --------------------------------------------------------------------------------------
+
+
+def probe() -> list[str]:
+    """The configurations of ``PROBED`` that end their process, or are wrong, on a ragged product;
+    of each whether ptxas' code does as well. Each has a process of its own.
+    """
+    found = []
+    results = dict(zip(PROBED, probed(PROBED, False), strict=True))
+    bad = [x for x, result in results.items() if result != "right"]
+    for config, plain in zip(bad, probed(bad, True), strict=True):
+        print(f"probe: {config}: {results[config]}; with ptxas' loop: {plain}", flush=True)
+        found.append(config)
+    print(f"probe: {len(PROBED) - len(bad)} of {len(PROBED)} sorts are right", flush=True)
+    return found
+
+
+def probed(configs: list[str], plain: bool) -> list[str]:
+    """What each configuration does."""
+    with ThreadPoolExecutor(max(1, min(len(configs), processes()))) as pool:
+        return list(pool.map(partial(_probed, plain=plain), configs))
+
+
+def _probed(config: str, plain: bool) -> str:
+    call = [sys.executable, __file__, "--one", config, *["--plain"] * plain]
+    with TemporaryDirectory() as cache:
+        environment = os.environ | {"TILEWRIGHT_CACHE_DIR": cache}
+        done = run(call, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[-1][:160] if lines else f"ended with {done.returncode}"
+
+
+def one(config: str, plain: bool) -> None:
+    """Compute a ragged product; print whether it is right. ``plain``: by ptxas' code."""
+    if plain:
+        cuda_device.rescheduled = lambda cubin, _: cubin
+    m, n, k = PROBE
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, n)))
+    d = np.full((m, n), np.nan, np.float32)
+    tilewright.matmul(a, b, out=d, config=config, device="cuda")
+    error = np.abs(d - a.astype(float) @ b) / (np.abs(a).astype(float) @ np.abs(b))
+    print("right" if error.max() < TOLERANCE else f"wrong: error {error.max():.1e}")
 
 
 if __name__ == "__main__":
