@@ -21,37 +21,27 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
-from subprocess import run
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import Any
 
-import numpy as np
 from compare.isolated import BrokenCall, IsolatedCalls
 from compare.rows import Shape, random_shapes
 from compare.simt_fit import fit
+from compare.simt_probe import leave_out, probe, sort
 
 import tilewright
 from tilewright import gemm
-from tilewright.run.devices import cuda_device, serialized_kernel
+from tilewright.run.devices import serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
 # Candidates of squares besides: other k-tiles.
 OF_SQUARES = ["simt:128x256x32:16x16:3", "simt:128x256x8:16x16:6", "simt:192x192x16:16x16:3"]
-PROBE = 135, 1031, 421  # rows at multiples of 4 bytes
-PROBED = [
-    f"simt:{kernel}{parts}"
-    for kernel in ("48x128x16:4x16x2:3/2", "64x64x16:8x8:3/8", "160x128x16:8x16:3/2",
-                   "32x64x32:4x8x4:3/4")
-    for parts in ("", "*4", "*4c", "*2c")
-]  # fmt: skip
 MOST = 4e11  # products of a shape
 FILE = "f32_sweep.json"
 TORCH, ARCHITECTURE = "torch", "sm_90a"
@@ -61,9 +51,6 @@ Times = dict[str, float]  # microseconds: torch's, those of the choice, then of 
 
 def main() -> None:
     options = parse_options()
-    if options.one:
-        one(options.one, options.plain)
-        return
     if options.fit:
         fit(json.loads(options.fit.read_text(encoding="utf-8")))
         return
@@ -75,7 +62,7 @@ def main() -> None:
     if options.kernels:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
-    broken = set(probe()) if options.probe else set[str]()
+    broken = probe() if options.probe else set[str]()
     compiling = compiled(SQUARES + shapes, options.sweep)
     for shape, row in all_measured(compiling, options.sweep, broken):
         times[shape] = row
@@ -101,8 +88,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit")
     parser.add_argument("--fit", type=Path, help="a sweep's file")
     parser.add_argument("--probe", action="store_true", help="first try some sorts of kernels")
-    parser.add_argument("--one", metavar="CONFIG", help="try one of them")
-    parser.add_argument("--plain", action="store_true", help="with ptxas' loop")
     return parser.parse_args()
 
 
@@ -115,7 +100,7 @@ def write(folder: Path, times: dict[Shape, Times]) -> None:
 
 def summarize(times: dict[Shape, Times]) -> None:
     """Print the ratios of the random shapes: of the choice, and of the best that was measured."""
-    for what in ("choice", "best candidate"):
+    for what in ("choice", "best candidate") if times else ():
         ratios = {}
         for shape, row in times.items():
             theirs, *ours = row.values()
@@ -221,17 +206,11 @@ def all_measured(
                 except BrokenCall as error:
                     name, *what = map(str, error.args)
                     print(f"BROKEN: {shown(shape)} {name} {' '.join(what)}", flush=True)
-                    if name.startswith("simt"):
-                        leave_out(broken, name)
+                    if not name.startswith("simt"):
+                        break
+                    leave_out(broken, name)
     finally:
         calls_of.close()
-
-
-def leave_out(broken: set[str], config: str) -> None:
-    """Add a configuration, and from its sort's third one on the sort."""
-    broken.add(config)
-    if sum(x.startswith("simt") and sort(x) == sort(config) for x in broken) > 2:
-        broken.add(sort(config))
 
 
 def begin_process() -> None:
@@ -240,13 +219,6 @@ def begin_process() -> None:
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.zeros(1, device="cuda")
-
-
-def sort(config: str) -> str:
-    """What of a configuration decides the kernel's form: slices, parts of K, a cluster."""
-    kernel, _, parts = config.partition("@")[0].partition("*")
-    slices = kernel.split(":")[2].count("x") > 1 if kernel.count(":") > 2 else False
-    return f"{'slices' * slices}{' parts' * bool(parts)}{' cluster' * parts.endswith('c')}"
 
 
 def measure(
@@ -338,51 +310,6 @@ def graph(call: Callable[[], Any], shape: Shape) -> Callable[[], None]:
             call()
     made.replay()
     return made.replay
-
-
-# --- a probe --------------------------------------------------------------------------------------
-
-
-def probe() -> list[str]:
-    """The configurations of ``PROBED`` that end their process, or are wrong, on a ragged product;
-    of each whether ptxas' code does as well. Each has a process of its own.
-    """
-    found = []
-    results = dict(zip(PROBED, probed(PROBED, False), strict=True))
-    bad = [x for x, result in results.items() if result != "right"]
-    for config, plain in zip(bad, probed(bad, True), strict=True):
-        print(f"probe: {config}: {results[config]}; with ptxas' loop: {plain}", flush=True)
-        found.append(config)
-    print(f"probe: {len(PROBED) - len(bad)} of {len(PROBED)} sorts are right", flush=True)
-    return found
-
-
-def probed(configs: list[str], plain: bool) -> list[str]:
-    """What each configuration does."""
-    with ThreadPoolExecutor(max(1, min(len(configs), processes()))) as pool:
-        return list(pool.map(partial(_probed, plain=plain), configs))
-
-
-def _probed(config: str, plain: bool) -> str:
-    call = [sys.executable, __file__, "--one", config, *["--plain"] * plain]
-    with TemporaryDirectory() as cache:
-        environment = os.environ | {"TILEWRIGHT_CACHE_DIR": cache}
-        done = run(call, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-    return lines[-1][:160] if lines else f"ended with {done.returncode}"
-
-
-def one(config: str, plain: bool) -> None:
-    """Compute a ragged product; print whether it is right. ``plain``: by ptxas' code."""
-    if plain:
-        cuda_device.rescheduled = lambda cubin, _: cubin
-    m, n, k = PROBE
-    rng = np.random.default_rng(1)
-    a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, n)))
-    d = np.full((m, n), np.nan, np.float32)
-    tilewright.matmul(a, b, out=d, config=config, device="cuda")
-    error = np.abs(d - a.astype(float) @ b) / (np.abs(a).astype(float) @ np.abs(b))
-    print("right" if error.max() < TOLERANCE else f"wrong: error {error.max():.1e}")
 
 
 if __name__ == "__main__":
