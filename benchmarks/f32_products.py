@@ -63,13 +63,14 @@ def main() -> None:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
     broken = probe() if options.probe else set[str]()
-    compiling = compiled(SQUARES + shapes, options.sweep)
+    wanted = shapes if options.random_only else SQUARES + shapes
+    compiling = compiled(wanted, options.sweep)
     for shape, row in all_measured(compiling, options.sweep, broken):
         times[shape] = row
         if options.out:
             write(options.out, times)
         if time.perf_counter() - begin > options.seconds:
-            print(f"time for {len(times)} of {len(SQUARES + shapes)} shapes")
+            print(f"time for {len(times)} of {len(wanted)} shapes")
             break
     summarize({s: times[s] for s in shapes if len(times.get(s, ())) > 1})
     print(f"{time.perf_counter() - begin:.1f} s")
@@ -81,6 +82,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--random", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--random-only", action="store_true", help="without squares")
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
     parser.add_argument("--sweep", type=int, default=0, metavar="N", help="other candidates")

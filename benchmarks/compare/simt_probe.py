@@ -64,7 +64,7 @@ def located(config: str) -> None:
     checker = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     call = [checker, "--print-limit", "2", sys.executable, __file__, config]
     try:
-        done = run(call, capture_output=True, text=True, check=False, timeout=30)
+        done = run(call, capture_output=True, text=True, check=False, timeout=15)
         print("\n".join(done.stdout.splitlines()[:16]), flush=True)
     except (OSError, TimeoutExpired) as error:
         print(f"compute-sanitizer: {error}"[:200], flush=True)
