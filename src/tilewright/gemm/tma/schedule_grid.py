@@ -16,7 +16,7 @@ from ...target import DeviceSpec
 from ..columns import Column, tile_count
 from ..config_checks import MAX_SPLIT
 from ..problem import Problem
-from .cost.coefficients import PRODUCTS, coefficients
+from .cost.coefficients import fitted_to
 from .launch.row_pitch import straddles
 from .stream_k.stream_k_tile_scheduler import tiles_of_group
 from .tma_geometry import resident_clusters
@@ -71,7 +71,7 @@ def schedules(
     count, (all_m, all_n) = clusters.splittable, clusters[:2]
     work_tiles = tile_count(problem, -(-down // all_m), -(-across // all_n))
     resident = resident_clusters(all_m * all_n, device)
-    by_requests = coefficients(problem) is PRODUCTS
+    by_requests = fitted_to(problem) != "others"
     split, valid = _splits(work_tiles[:, :count, None], resident[:count, None])
     valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
     if not clusters.any_tile and problem.weights is None:

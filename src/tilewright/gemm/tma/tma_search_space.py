@@ -19,7 +19,7 @@ from ...target import DeviceSpec
 from ..columns import Column
 from ..problem import PROMOTION_K, Problem, accumulator_type_of
 from ..problem_traits import Traits, problem_with, traits
-from .cost.coefficients import OTHERS, PRODUCTS, coefficients
+from .cost.coefficients import COEFFICIENTS, fitted_to
 from .cost.tma_cost import TileCosts, tile_costs
 from .schedule_grid import (
     ALL_CLUSTERS,
@@ -94,7 +94,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
     """The candidates that fit problem and device, and their costs."""
     relaid = traits(relayout_problem(problem))
     catalog = _catalog(relaid, device)
-    costs = _costs(relaid, device, coefficients(problem) is PRODUCTS)
+    costs = _costs(relaid, device, fitted_to(problem))
     problem = problem.balanced
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
     row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
@@ -130,9 +130,9 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
 
 
 @lru_cache(maxsize=64)
-def _costs(relaid: Traits, device: DeviceSpec, fitted_to_products: bool) -> TileCosts:
-    """The costs of a catalog's configurations by the coefficients of products, or by the others."""
-    c = PRODUCTS if fitted_to_products else OTHERS
+def _costs(relaid: Traits, device: DeviceSpec, name: str) -> TileCosts:
+    """The costs of a catalog's configurations by the coefficients of this name."""
+    c = COEFFICIENTS[name]
     return tile_costs(problem_with(relaid), _catalog(relaid, device).configs, device, c)
 
 

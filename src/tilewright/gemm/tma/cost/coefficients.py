@@ -1,7 +1,8 @@
 """Coefficients of the cost model of kernel ``tma``, fitted to measurements on an H200.
 
-``PRODUCTS`` are of plain products of 16-bit types, and of 8-bit floats with fast accumulation,
-that power does not limit: 3,900 times of 400 problems, measured as by ``benchmarks/cost_sweep.py``.
+``PRODUCTS`` are of plain products of 16-bit types that power does not limit: 3,900 times of 400
+problems, measured as by ``benchmarks/cost_sweep.py``. ``FAST_PRODUCTS`` are of plain products of
+8-bit floats with fast accumulation: the former, fitted again to 640 times of 53 such problems.
 ``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
 the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """
@@ -61,6 +62,7 @@ class Coefficients(NamedTuple):
     reread: float  # fraction of repeated reads that misses the L2
     reread_in_one_wave: float  # of that
     reread_beside: float  # and of that, of columns that consecutive CTAs without clusters share
+    short_burst: float  # times the memory traffic of several waves, by k-tiles of 128 bytes, not 256
     saved: float  # of the seconds that the rule of launches expects of an order
 
 
@@ -75,7 +77,8 @@ OTHERS = Coefficients(
     stored_byte=0.0, pingpong=0.2, narrow_pingpong=0.5, lone_pingpong=2.0, power_limited=1.08,
     power_pingpong=1.0, power_one_wave=1.08, sustained=0.76, load_power=0.0, reduction=1.4e-6,
     reduction_split=0.07e-6, reduction_byte=1 / 4.7e12, bandwidth_sms=0.94, reread=0.42,
-    reread_in_one_wave=0.4, reread_beside=1.0, saved=0.0,
+    reread_in_one_wave=0.4, reread_beside=1.0, short_burst=1.006,
+    saved=0.0,
 )  # fmt: skip
 
 PRODUCTS = Coefficients(
@@ -91,16 +94,39 @@ PRODUCTS = Coefficients(
     power_limited=1.19, power_pingpong=1.049, power_one_wave=0.9999, sustained=1.222,
     load_power=11.17, reduction=1.185e-6, reduction_split=6.823e-8, reduction_byte=2.753e-13,
     bandwidth_sms=0.9299, reread=0.6017, reread_in_one_wave=0.7243, reread_beside=0.007474,
-    saved=1.047,
+    short_burst=1.02, saved=1.047,
 )  # fmt: skip
+
+FAST_PRODUCTS = Coefficients(
+    k_block=21.66, k_block_alone=12.34, cluster_sync=11.95, wgmma=1.268, shared_read=1.004,
+    shared_write=0.5025, promotion=0.5825, load_latency=1363, stage_latency=0.04811,
+    loaded_bytes=113.6, l2_request=1.663, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
+    multicast=1.12, relief=0.4082, relief_of_cluster=1.166, memory_request=0.2844,
+    memory_request_later=0.07924, distinct_request=0.0862, distinct_of_cluster=0.149,
+    distinct_later=0.04179, zero_fill=10.72, launch=1.285e-06,
+    cluster={1: 0, 2: 4.713e-07, 4: 9.941e-08, 8: 1.909e-07}, epilogue=1.62e-07,
+    epilogue_element=1.078e-11, epilogue_tile=9.079e-08, narrow_stores=1.093,
+    stored_byte=7.828e-12, pingpong=0.3356, narrow_pingpong=0.4747, lone_pingpong=0.8291,
+    power_limited=1.092, power_pingpong=1.051, power_one_wave=1.008, sustained=1.222,
+    load_power=11.17, reduction=1.279e-06, reduction_split=6.8e-08, reduction_byte=2.788e-13,
+    bandwidth_sms=0.8811, reread=0.2466, reread_in_one_wave=1.097, reread_beside=0.007561,
+    short_burst=1.006, saved=1.047,
+)  # fmt: skip
+
+COEFFICIENTS = {"others": OTHERS, "products": PRODUCTS, "fast products": FAST_PRODUCTS}
 
 
 def coefficients(problem: Problem) -> Coefficients:
     """The coefficients of a problem."""
+    return COEFFICIENTS[fitted_to(problem)]
+
+
+def fitted_to(problem: Problem) -> str:
+    """The name of the coefficients of a problem, by what they were fitted to."""
     more = problem.weights, problem.scaling, problem.epilogue, problem.groups
-    plain = all(x is None for x in more) and not problem.sparse
-    fitted = problem.input.bits == 16 or (problem.input.bits == 8 and problem.fast)
+    plain = all(x is None for x in more) and not problem.sparse and problem.batch == 1
     aligned = problem.align_a == problem.align_b == problem.align_d == 16
     small = problem.flops < LARGE or min(problem.m, problem.n) <= NARROW
-    single = problem.batch == 1
-    return PRODUCTS if plain and single and fitted and aligned and small else OTHERS
+    if plain and aligned and problem.input.bits == 8 and problem.fast:
+        return "fast products"
+    return "products" if plain and aligned and problem.input.bits == 16 and small else "others"

@@ -27,11 +27,11 @@ from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
-from .sparse_costs import SPARSE_PINGPONG, cluster_sync, sparse_wgmma_cycles
+from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
 
 SHARED_BYTES = 128  # of shared memory per cycle
-SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
+SHORT_BURST = 1.006  # times the memory traffic of one wave by k-tiles of 128 bytes, not 256
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
 GROUP_LOADED_BYTE = 1 / 200e12  # seconds for a byte that a tile of groups loads, at least
 CROWDED = 0.25  # share of crowded groups in the estimate of a grouped product
@@ -55,7 +55,7 @@ class TileCosts(NamedTuple):
     cluster: Column  # seconds
     first_stage: Column  # seconds
     power: Column  # factor of the products' power, with the loads
-    bursts: Column  # factor of memory traffic
+    short: Column  # whether a row of a k-tile is one line of memory
     partial_bytes: Column  # of a tile's f32 accumulator
     resident: Column  # resident clusters
     a: OperandCosts
@@ -88,7 +88,7 @@ def tile_costs(
     problem: Problem, configs: TmaColumns, device: DeviceSpec, c: Coefficients
 ) -> TileCosts:
     """The terms that do not depend on sizes; ``problem`` is after relayout."""
-    bits, (bm, bn, bk), ctas = problem.input.bits, configs.tile, configs.ctas
+    bits, (bm, bn, bk) = problem.input.bits, configs.tile
     promotion = c.promotion * bm * bn / 128 if problem.promoted else 0.0
     sparse = 2 if problem.has_sparse_wgmma else 1  # a wgmma of sparse A has twice the K
     wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32 * sparse)  # of 32 bytes of K each
@@ -119,10 +119,10 @@ def tile_costs(
         function=function[0],
         only_function=function[1],
         reduction_bytes=np.full(len(configs), cost.input_bytes / 4) / configs.split,
-        cluster=np.array([c.cluster.get(n, c.cluster[8]) for n in ctas.tolist()]),
+        cluster=cluster_seconds(problem, configs, c),
         first_stage=stage / c.loaded_bytes * CYCLE,
         power=1 + c.load_power * (1 / bm + 1 / bn),
-        bursts=np.where(k_bytes <= SWIZZLE_BYTES * stored_share, SHORT_BURST, 1.0),
+        short=k_bytes <= SWIZZLE_BYTES * stored_share,
         partial_bytes=bm * bn * 4,
         resident=configs.resident_clusters(device),
         a=a,
@@ -213,7 +213,7 @@ def _terms(
     k_block = _k_block(problem, configs, costs, work, c)
     mainloop = work.k_blocks * _k_block_cycles(k_block, costs) * CYCLE
     power = _power_factor(problem, configs, costs, work, c)
-    limit = _power_limit(problem, device, costs, mainloop * power, c)
+    limit = _power_limit(problem, configs, device, costs, work, mainloop * power)
     epilogues, last = _epilogues(costs, work, c), _last_function(costs, work)
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
     launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
@@ -337,15 +337,25 @@ def _power_factor(
 
 
 def _power_limit(
-    problem: Problem, device: DeviceSpec, costs: TileCosts, mainloop: Column, c: Coefficients
-) -> Column:
+    problem: Problem, configs: TmaColumns, device: DeviceSpec, costs: TileCosts, work: _Work,
+    mainloop: Column,
+) -> Column:  # fmt: skip
     """Seconds of the products and their loads at the rate that power allows in the long run. Of
     what a faster mainloop would gain, half is lost: the clock falls, and the voltage with it.
+    What tiles compute beyond the edges of D are zeros: they take time, but little power.
     """
     peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE
     peak *= 1 + problem.has_sparse_wgmma
-    sustained = problem.flops / (peak * c.sustained) * costs.power
+    sustained = problem.flops / (peak * costs.coefficients.sustained) * costs.power
+    if problem.groups is None:
+        sustained = sustained + _beyond_edges(problem, configs, work.grid) * (problem.flops / peak)
     return np.minimum(sustained, np.sqrt(mainloop * sustained))
+
+
+def _beyond_edges(problem: Problem, configs: TmaColumns, grid: tuple[Column, Column]) -> Any:
+    """The products that tiles compute beyond the edges of D, per product of D."""
+    (down, across), (bm, bn, _), (cm, cn) = grid, configs.tile, configs.cluster
+    return down * (bm * cm) * across * (bn * cn) / max(1, problem.m * problem.n) - 1
 
 
 def _saved_by_order(
@@ -375,7 +385,8 @@ def _memory(
     read = c.reread * repeated * problem.k * problem.input.bits / 8 * problem.batch
     together = work.work_tiles <= costs.resident * max(problem.batch, 1)  # those of a product
     read = read * np.where(together, c.reread_in_one_wave, 1.0)
-    moved = (float(problem.bytes) + read) * costs.bursts + work.partial_tiles * costs.partial_bytes
+    bursts = np.where(costs.short, np.where(one_wave, SHORT_BURST, c.short_burst), 1.0)
+    moved = (float(problem.bytes) + read) * bursts + work.partial_tiles * costs.partial_bytes
     idle = c.bandwidth_sms * costs.resident / np.maximum(1, work.work_tiles)
     return moved * (MEMORY_BYTE * np.maximum(1.0, idle))
 
