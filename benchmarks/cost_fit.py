@@ -24,11 +24,17 @@ from compare.fitting import Measured, Parameters, least_squares, random_steps
 from compare.stats import geomean
 from cost_sweep import read_log
 
-from tilewright.gemm.tma.cost.coefficients import OTHERS, PRODUCTS, Coefficients, coefficients
+from tilewright.gemm.tma.cost.coefficients import (
+    FAST_PRODUCTS,
+    OTHERS,
+    PRODUCTS,
+    Coefficients,
+    coefficients,
+)
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.target import DEFAULT_DEVICE
 
-STARTS = {"PRODUCTS": PRODUCTS, "OTHERS": OTHERS}
+STARTS = {"PRODUCTS": PRODUCTS, "FAST_PRODUCTS": FAST_PRODUCTS, "OTHERS": OTHERS}
 
 
 def main() -> int:

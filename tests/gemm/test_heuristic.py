@@ -142,7 +142,12 @@ def bf16(m: int, n: int, k: int, batch: int = 1) -> Problem:
     return Problem(m, n, k, "bf16", "bf16", "bf16", batch=batch)
 
 
-# Choices that were measured on an H200, 5 % faster at least than those before.
+def e4m3(m: int, n: int, k: int, sparse: str = "") -> Problem:
+    return Problem(m, n, k, "e4m3", "e4m3", "bf16", fast=True, sparse=sparse)
+
+
+# Choices that were measured on an H200, and are faster than those before: by 5 % or more, those of
+# three waves and of sparse products by 3 % and 0.1 %.
 MEASURED = [
     (bf16(64, 64, 64, 1024), "tma:64x64x64:2p:12/1x1@8"),
     (bf16(16, 128, 128, 512), "tma:64x16x128:2p:10/1x1@8~"),
@@ -150,9 +155,13 @@ MEASURED = [
     (bf16(16, 16, 16, 16384), "16x16x32:1x1:1/32@8"),
     (bf16(2048, 5376, 2048), "tma:128x192x64:2p:4/1x1+sk2@8"),
     (bf16(2688, 1792, 4096), "tma:128x192x64:2p:4/1x1+sk2@8~"),
+    (bf16(1024, 8192, 28672), "tma:128x128x64:2p:6/1x1@8"),
+    (e4m3(4096, 2112, 7168), "tma:128x176x128:2p:5/1x1@16"),
+    (e4m3(512, 2112, 7168), "tma:64x128x128:1:8/1x2@16~"),
+    (e4m3(8192, 8192, 8192, "a"), "tma:128x192x128:2p:5/2x1@16"),
 ]
 
 
 @every_row(("problem", "config"), MEASURED)
-def test_stacks_of_small_matrices_and_bad_last_waves(problem: Problem, config: str) -> None:
+def test_measured_choices(problem: Problem, config: str) -> None:
     assert str(choose(problem, DEFAULT_DEVICE)) == config

@@ -355,7 +355,8 @@ def _power_limit(
 def _beyond_edges(problem: Problem, configs: TmaColumns, grid: tuple[Column, Column]) -> Any:
     """The products that tiles compute beyond the edges of D, per product of D."""
     (down, across), (bm, bn, _), (cm, cn) = grid, configs.tile, configs.cluster
-    return down * (bm * cm) * across * (bn * cn) / max(1, problem.m * problem.n) - 1
+    rows, columns = _floats(down * bm * cm), _floats(across * bn * cn)
+    return rows * columns / max(1, problem.m * problem.n) - 1
 
 
 def _saved_by_order(
