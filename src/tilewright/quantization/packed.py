@@ -260,7 +260,7 @@ class Packed(MatrixOperators):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], like: Any = None) -> Packed:
         """The inverse of ``to_arrays``: NumPy arrays in the same memory, or copies in the library
-        of the array ``like``. Raises ProblemError if an array is missing.
+        of the array ``like``, where it is. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "type", "group", "transposed"))
         given = required(arrays, tuple(f"{name}_type" for name in cls.array_names if name in given))

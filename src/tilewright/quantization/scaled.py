@@ -231,7 +231,7 @@ class Scaled(MatrixOperators):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], like: Any = None) -> Scaled:
         """The inverse of ``to_arrays``: NumPy arrays in the same memory, or copies in the library
-        of the array ``like``. Raises ProblemError if an array is missing.
+        of the array ``like``, where it is. Raises ProblemError if an array is missing.
         """
         given = required(arrays, ("data", "scales", "types", "block"))
         types = [str(type_) for type_ in np.ravel(given["types"])]

@@ -15,7 +15,7 @@ from gemm_cases.tma_cases import ASKED, FEW
 from rows import every_row
 from tilewright import vm
 from tilewright.builder import trace
-from tilewright.errors import LaunchError, VmFault
+from tilewright.errors import DeviceError, LaunchError, VmFault
 from tilewright.run import VmDevice
 
 pytestmark = pytest.mark.vm
@@ -153,12 +153,19 @@ def test_access_after_a_wait_is_allowed(kernel: Kernel, ctas: int) -> None:
     assert run(kernel, ctas=ctas).tolist() == list(range(64))
 
 
-def test_memory_that_no_kernel_writes_may_be_read_early() -> None:
+@pytest.mark.parametrize("later", [False, True])
+def test_memory_that_no_kernel_writes_may_be_read_early(later: bool) -> None:
     traced = trace(read, name="f", params=dict.fromkeys("ab", "ptr f32 align 16"), block=64)
     machine = vm.Machine("sm_90a", checked=True)
     machine.load(traced.module)
-    a = machine.upload(np.arange(64, dtype="f4"), read_only=True)
+    a = machine.upload(np.arange(64, dtype="f4"), read_only=not later)
     b = machine.upload(np.zeros(64, "f4"))
+    if later:
+        with pytest.raises(VmFault, match=r"no griddepcontrol.wait"):
+            machine.launch("f", 1, 64, [a, b], programmatic=True)
+        machine.memory.protect(a + 4)
+    with pytest.raises(DeviceError, match="0x10 is in no allocation"):
+        machine.memory.protect(0x10)
     machine.launch("f", 1, 64, [a, b], programmatic=True)
     assert machine.download(b, np.zeros(64, "f4")).tolist() == list(range(64))
     with pytest.raises(VmFault, match="writes to"):
