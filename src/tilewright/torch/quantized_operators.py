@@ -53,7 +53,9 @@ def _fake_quantize(
     grid = [-(-length // step) for length, step in zip((rows, columns), size, strict=True)]
     data = x.new_empty(x.shape, dtype=TYPES[dtype])
     group = quantize_kernels.GROUP
-    if size in ((1, group), (group, group)) and (device is not None or x.is_cuda):
+    whole_matrices = x.ndim == 3 and size[0] == group and rows <= group and columns <= group
+    in_lines = size in ((1, group), (group, group)) and not whole_matrices
+    if in_lines and (device is not None or x.is_cuda):
         lines = quantize_kernels.scale_lines if size[0] == 1 else quantize_kernels.block_lines
         whole = x.new_empty(lines(x.shape), dtype=TYPES[scale_dtype])
         scales = whole[..., :rows].swapaxes(-1, -2) if size[0] == 1 else whole[..., : grid[1]]
