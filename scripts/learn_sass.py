@@ -4,8 +4,8 @@
 
 Every value of the opcode's bits with a few operands (``--scan``), a word of each form of an older
 table (``--from``) and the instructions of cubins are seeds (``sass_learner``). From each form that
-is known, flips of bits lead to other modifiers and other kinds of operands (``sass_forms``), until
-no new form is found or ``--minutes`` are over. At last the table is tried on all instructions of the
+is known, flips of bits lead to other modifiers and kinds of operands (``sass_forms``), until no new
+form is found or ``--minutes`` are over. At last the table is tried on all instructions of the
 cubins, and seeds are added for what it does not encode.
 """
 

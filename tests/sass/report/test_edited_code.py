@@ -21,10 +21,10 @@ from tilewright.sass import (
     encoding_table,
     with_code,
 )
+from tilewright.sass.edited_code import motion_between
 from tilewright.sass.elf_tables import FUNCTION
 from tilewright.sass.machine.hazards import function_code
 from tilewright.sass.nv_info import EXIT_OFFSETS, OFFSET_RECORDS
-from tilewright.sass.edited_code import motion_between
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 MOVES = ("MOV", "IMAD.U32")
