@@ -80,6 +80,24 @@ def test_attributes_functions_and_returns_follow(program: str, how: str) -> None
 
 @pytest.mark.tools
 @needs_ptxas
+@pytest.mark.parametrize("how", WAYS)
+def test_a_jump_goes_where_its_table_says(how: str) -> None:
+    """BRX adds a register, a number and the next instruction's offset: the number takes that off,
+    and the table has offsets in the function.
+    """
+    old = parsed("language")
+    new = CubinFile.parse(edited(old.build(), how))
+    numbers = []
+    for file in (old, new):
+        for at, x in decode_code(encoding_table(90), file.code("switches")):
+            if x.text and x.text.opcode == "BRX":
+                numbers.append(x.text.operands[-1].numbers[-1])
+                assert at + 16 + numbers[-1] == 0
+    assert len(numbers) == 4
+
+
+@pytest.mark.tools
+@needs_ptxas
 def test_code_that_grows_leaves_no_holes() -> None:
     """Also where a shared array is aligned to 1024 bytes."""
     sections = CubinFile.parse(edited(parsed("hopper").build(), "after")).elf.sections

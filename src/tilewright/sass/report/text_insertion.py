@@ -58,6 +58,7 @@ def _replaced(cubin: CubinFile, name: str, text: str, file: str) -> CubinFile:
     motion = motion_between(old, new, (len(before), len(code)))
     if table.coding is VOLTA and not motion.is_identity:
         code = with_return_addresses(table, code, old, motion)
+        code = with_table_branches(table, code, old, motion)
     exits = [at for at, x in new if x.text is not None and x.text.opcode == "EXIT"]
     edited = with_code(cubin, name, code, motion, exits)
     needed = registers_needed(cubin.sm, [x.text for _, x in new if x.text is not None])
@@ -89,14 +90,39 @@ def with_return_addresses(
         place = None if found is None else motion.instruction(found[0])
         if found is None or place is None:
             continue
-        word = int.from_bytes(code[place : place + 16], "little")
-        now = decode_instruction(table, word, control_mask(word >> 105), place + 16)
-        if now.text == found[1] and now.control is not None:
-            last = replace(found[1].operands[-1], numbers=(motion.address(back),))
-            moved = replace(found[1], operands=(*found[1].operands[:-1], last))
-            encoded = encode_instruction(table, moved, now.control, place + 16)
-            out[place : place + 16] = encoded.raw.to_bytes(16, "little")
+        last = replace(found[1].operands[-1], numbers=(motion.address(back),))
+        _replace_operand(table, out, place, found[1], last)
     return bytes(out)
+
+
+def with_table_branches(
+    table: EncodingTable, code: bytes, old: Sequence[Decoded], motion: CodeMotion
+) -> bytes:
+    """The code in which BRX goes where its jump table says: to the sum of a register, its number
+    and the offset of the next instruction, so that ``BRX R2 -0x280`` at 0x270 goes to R2. A number
+    that was edited is kept.
+    """
+    out = bytearray(code)
+    for at, instruction in old:
+        text, place = instruction.text, motion.instruction(at)
+        if text is None or place is None or not text.opcode.startswith("BRX"):
+            continue
+        *registers, number = text.operands[-1].numbers
+        last = replace(text.operands[-1], numbers=(*registers, number - (place - at)))
+        _replace_operand(table, out, place, text, last)
+    return bytes(out)
+
+
+def _replace_operand(
+    table: EncodingTable, code: bytearray, place: int, text: SassText, last: SassOperand
+) -> None:
+    """Write the last operand of the instruction at ``place``, if it is still ``text``."""
+    word = int.from_bytes(code[place : place + 16], "little")
+    now = decode_instruction(table, word, control_mask(word >> 105), place + 16)
+    if now.text == text and now.control is not None:
+        moved = replace(text, operands=(*text.operands[:-1], last))
+        encoded = encode_instruction(table, moved, now.control, place + 16)
+        code[place : place + 16] = encoded.raw.to_bytes(16, "little")
 
 
 def _return_address(before: Sequence[Decoded], back: int) -> tuple[int, SassText] | None:
