@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sass_forms import FormSearch, first_word
 from sass_learner import Learner
+from sass_merge import consistent
 from sass_oracle import Oracle
 
 from tilewright.errors import SassError
@@ -111,7 +112,7 @@ def main() -> None:
     oracle = Oracle.of(given.nvdisasm, given.arch)
     learner = Learner(oracle)
     search = FormSearch(learner, random.Random(23))
-    start = time.time()
+    begin = time.time()
     old = EncodingTable.unpack(Path(given.table).read_bytes()) if given.table else None
     words = instructions(given.cubins, oracle)
     learn_seeds(search, words)
@@ -120,17 +121,17 @@ def main() -> None:
         start |= scanned(search, oracle)
     start |= search.neighbours(list(search.words))
     search.spread(start, 60 * given.minutes)
-    if old:
-        search.take_missing(old)
+    search.complete(search.mnemonics)
     learn_seeds(search, words)
     search.reuse_forms()
     search.guards()
     search.check_silent_bits()
-    entries = [e for those in learner.entries.values() for e in those]
-    table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), tuple(entries))
+    found = [e for those in learner.entries.values() for e in those]
+    entries = consistent(old.entries if old else (), found)
+    table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
     data = table.pack()
     Path(given.out).write_bytes(data)
-    print(f"{len(entries)} entries, {len(data)} bytes, {time.time() - start:.0f} s")
+    print(f"{len(entries)} entries, {len(data)} bytes, {time.time() - begin:.0f} s")
 
 
 if __name__ == "__main__":

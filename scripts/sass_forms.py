@@ -24,7 +24,6 @@ from sass_oracle import BATCH
 
 from tilewright.errors import SassError
 from tilewright.sass.encoding import MAXWELL, VOLTA, SassEncoding
-from tilewright.sass.encoding_table import EncodingTable
 from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 8  # random words of each derived encoding
@@ -65,6 +64,7 @@ class FormSearch:
     learner: Learner
     rng: random.Random
     words: dict[Form, int] = field(default_factory=dict)
+    mnemonics: Counter[str] = field(default_factory=Counter)
     explored: set[Form] = field(default_factory=set)  # shapes
     failed: Counter[Form] = field(default_factory=Counter)
     shapes: Counter[Form] = field(default_factory=Counter)
@@ -81,12 +81,8 @@ class FormSearch:
             known.append(entry)
             self.by_shape[shape(entry.form)].setdefault((entry.numbers, entry.marks), entry)
             self.shapes[shape(entry.form)] += entry.form not in self.words
+            self.mnemonics[shape(entry.form)[0]] += entry.form not in self.words
             self.words.setdefault(entry.form, word)
-
-    def take_missing(self, table: EncodingTable) -> None:
-        """Take a table's encodings of those forms that are not known."""
-        for entry in [e for e in table.entries if e.form not in self.words]:
-            self.add(entry, first_word(entry))
 
     def learn(self, seeds: Sequence[int]) -> int:
         """Study seeds one by one; returns how many encodings came of it."""
@@ -148,7 +144,7 @@ class FormSearch:
 
     def next_forms(self, waiting: dict[Form, int]) -> dict[Form, int]:
         """Remove from ``waiting`` what to take next, and what is known or too much."""
-        order = sorted(waiting, key=lambda f: (self.shapes[shape(f)] // 30, f[0].count(".")))
+        order = sorted(waiting, key=self.precedence)
         new: Counter[Form] = Counter()
         found = {}
         for form in order:
@@ -159,6 +155,37 @@ class FormSearch:
                 new[shape(form)] += 1
                 found[form] = word
         return found
+
+    def precedence(self, form: Form) -> tuple[int, int, int]:
+        """Mnemonics with few known forms first, then kinds of operands, then few modifiers."""
+        name = shape(form)[0]
+        known = self.mnemonics[name] // 300, self.shapes[shape(form)] // 30
+        return (*known, form[0].count("."))
+
+    def complete(self, mnemonics: Iterable[str]) -> None:
+        """Study by themselves those forms of which one flipped bit shows a number or mark that
+        their encodings do not have.
+        """
+        chosen = set(mnemonics)
+        forms = [f for f in self.words if shape(f)[0] in chosen]
+        for batch in batched(forms, STEP_FORMS // 4):
+            words = {}
+            for form in batch:
+                entry = self.learner.entries[form][0]
+                fixed = ~(entry.variable | entry.silent)
+                words |= {self.words[form] ^ 1 << b: form
+                          for b in self.learner.free_bits() if fixed >> b & 1}  # fmt: skip
+            missing = []
+            for word, said in zip(words, self.learner.texts(list(words)), strict=True):
+                if said is not None and said[1].form == words[word]:
+                    if not any(
+                        self.reads(e, word, said) for e in self.learner.entries[words[word]]
+                    ):
+                        missing.append(word)
+            studied = self.learn(missing)
+            print(
+                f"  {len(batch)} forms, {len(missing)} not complete, {studied} studied", flush=True
+            )
 
     def one_each(self, forms: dict[Form, int]) -> list[int]:
         """A few words of each shape."""

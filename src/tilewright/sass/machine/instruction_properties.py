@@ -74,7 +74,8 @@ def _memory(*, dual: bool = False, in_order: str = "") -> Rows:
     """
     loads = {"LDG": "global", "LD": "generic", "LDL": "local", "LDS": "shared", "LDSM": "shared"}
     stores = {"STG": "global", "ST": "generic", "STL": "local", "STS": "shared", "STSM": "shared",
-              "STAS": "shared", "RED": "global", "REDG": "global", "REDS": "shared"}  # fmt: skip
+              "STAS": "shared", "RED": "global", "REDG": "global", "REDS": "shared",
+              "REDAS": "shared"}  # fmt: skip
     atomics = {"ATOM": "generic", "ATOMG": "global", "ATOMS": "shared"}
     queues = {"shared": "shared", "global": in_order, "local": in_order, "generic": ""}
     found: Rows = {}
@@ -99,7 +100,7 @@ _HOPPER: Rows = (
     | _rows("DADD DMUL DFMA", "fp64", interval=2)
     | _rows("DSETP", "fp64", outputs=_COMPARE, interval=2)
     | _rows("UIADD3 UIMAD ULEA ULOP3 UMOV UPRMT USEL USGXT USHF UFLO UPOPC UBMSK UBREV UP2UR"
-            " UVIADD UF2FP UIADD UR2UP UVIMNMX", "uniform", interval=2)
+            " UVIADD UF2FP UIADD UR2UP UVIMNMX UCLEA", "uniform", interval=2)
     | _rows("UISETP UPLOP3", "uniform", outputs=_COMPARE, interval=2)
     | _rows("VOTEU", "uniform", outputs=r"r?p", interval=2)
     | _rows("ULDC", "uniform", space="constant", interval=2)
@@ -126,12 +127,12 @@ _HOPPER: Rows = (
     | _rows("BAR UCGABAR_ARV UCGABAR_WAIT DEPBAR WARPGROUP NOP", "branch", CONTROL, None)
     | _rows("FSET HSET2 VHMNMX VIMNMX3", "alu", outputs="r", interval=2)
     | _rows("ULEPC", "uniform", interval=2)
-    | _rows("TEX TXD TXQ TMML SULD SUATOM SUQUERY", "texture", VARIABLE, "r", space="texture",
-            queue="texture")
+    | _rows("TEX TLD TLD4 TXD TXQ TMML FOOTPRINT SULD SUATOM SUQUERY", "texture", VARIABLE, "r",
+            space="texture", queue="texture")
     | _rows("SUST SURED", "texture", VARIABLE, None, space="texture", queue="texture")
     | _rows("LDGMC", "memory", VARIABLE, space="global")
     # not in compute kernels, but for MOVM: waited for as other variable instructions are
-    | _rows("MOVM AL2P ALD IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r", interval=4)
+    | _rows("MOVM AL2P ALD LDTRAM IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r", interval=4)
     | _rows("CSMTEST", "special", VARIABLE, "p", interval=4)
     | _rows("AST ISBEWR SETLMEMBASE SETCTAID PMTRIG USETSHMSZ R2B", "special", VARIABLE, None,
             interval=4)
