@@ -132,7 +132,8 @@ _HOPPER: Rows = (
     | _rows("SUST SURED", "texture", VARIABLE, None, space="texture", queue="texture")
     | _rows("LDGMC", "memory", VARIABLE, space="global")
     # not in compute kernels, but for MOVM: waited for as other variable instructions are
-    | _rows("MOVM AL2P ALD LDTRAM IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r", interval=4)
+    | _rows("MOVM AL2P ALD LDTRAM IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r",
+            interval=4)
     | _rows("CSMTEST", "special", VARIABLE, "p", interval=4)
     | _rows("AST ISBEWR SETLMEMBASE SETCTAID PMTRIG USETSHMSZ R2B", "special", VARIABLE, None,
             interval=4)
