@@ -9,7 +9,7 @@ import numpy as np
 from ...block_scaling import BLOCK
 from ...columns import power_of_two_divisor, select
 from ...problem import Problem
-from ..mainloop.held_scales import has_column_scales, has_one_set
+from ..mainloop.held_scales import has_column_scales
 from ..tma_checks import has_accumulator_sets
 from ..tma_columns import TmaColumns
 from ..tma_geometry import WGMMA_ROWS
@@ -20,7 +20,6 @@ SHARED_BYTES = 128  # of shared memory per cycle
 SCALE_UNIT = {64: 10, 32: 45, 16: 45, 8: 45}  # for each unit of these columns but one
 SCALE_WORD = 0.25  # where each column has a scale: for a word of 32 threads
 SCALE_PRODUCT = 2.1  # and for a product of two scales in the threads of a warp of each quarter SM
-ONE_SET = 0.7  # besides, for a product and the FMA with it, whose warpgroup issued no other wgmma
 
 
 def scale_reads(problem: Problem, configs: TmaColumns) -> Any:
@@ -50,8 +49,6 @@ def _column_reads(problem: Problem, configs: TmaColumns) -> Any:
     blocks, width = configs.warpgroup_rows // WGMMA_ROWS, configs.tile[1]
     words = warpgroups * WARPS * (width // 4 + blocks * (1 + single_rows))
     products = warpgroups * configs.accumulator_registers * (1 + single_rows) / 2
-    alone = has_one_set(problem, configs)
-    halves = (blocks == 1) & ~has_accumulator_sets(problem, configs) & ~alone
+    halves = (blocks == 1) & ~has_accumulator_sets(problem, configs)
     again = halves * warpgroups * (WGMMA_ROWS * BLOCK / SHARED_BYTES)
-    added = warpgroups * configs.accumulator_registers / 2
-    return SCALE_WORD * words + again + SCALE_PRODUCT * products + ONE_SET * alone * added
+    return SCALE_WORD * words + again + SCALE_PRODUCT * products

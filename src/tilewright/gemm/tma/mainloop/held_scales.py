@@ -9,7 +9,6 @@ from typing import Any
 from ...columns import larger, select
 from ...problem import Problem
 from ..tma_checks import Geometry, has_accumulator_sets
-from ..tma_geometry import WGMMA_ROWS
 
 # Registers of a thread for accumulators and the scales of columns, with three consumers and with
 # fewer; less some that a copy warp gets, that release stages of other CTAs, and that hold the rows
@@ -32,13 +31,3 @@ def held_scales(problem: Problem, configs: Geometry) -> Any:
     registers = select(configs.consumers > 2, OF_3_CONSUMERS, OF_FEWER) - taken
     totals_and_sets = select(has_accumulator_sets(problem, configs), 3, 2)
     return larger(registers - configs.accumulator_registers * totals_and_sets, 0) // 2
-
-
-def has_one_set(problem: Problem, configs: Geometry) -> Any:
-    """Whether there is one accumulator set: where two of the whole tile do not fit, but registers
-    hold the scales of all columns. Halves would read A once more, and their scales in turn.
-    """
-    blocks = configs.warpgroup_rows // WGMMA_ROWS
-    held = 8 * held_scales(problem, configs) >= configs.tile[1]
-    two = has_accumulator_sets(problem, configs) | (blocks > 1)
-    return select(two, False, has_column_scales(problem, configs) & held)

@@ -202,7 +202,6 @@ class PromotedMainloop(WgmmaMainloop):
     """The mainloop with promotion to f32: two accumulator sets alternate, the tensor core writes
     one while the other is added to the total. The sets hold whole stages alternately
     (``by_stage``), or, where the registers do not suffice, either half of the blocks or columns.
-    With one set, the other warpgroup's wgmmas run while a stage is added.
     """
 
     def _allocate(self) -> None:
@@ -214,8 +213,6 @@ class PromotedMainloop(WgmmaMainloop):
             self.sets = [tiles, self._accumulator_tiles()]
         elif len(tiles) > 1:
             self.sets = [tiles[::2], tiles[1::2]]
-        elif self._has_one_set():
-            self.sets = [tiles]
         else:
             low = n // 16 * 8
             registers = tiles[0].registers
@@ -230,8 +227,6 @@ class PromotedMainloop(WgmmaMainloop):
         for total in self.total:
             for t in total:
                 t.set(0.0)
-        if len(self.sets) == 1:
-            return self._run_alone(k_blocks, next_k_blocks)
         self._issue(0)
         self._read_ahead(0)
         self._advance(0)
@@ -256,20 +251,6 @@ class PromotedMainloop(WgmmaMainloop):
                 self._finish(1)
             with k.else_():
                 self._finish(1)
-        self._arrive(next_k_blocks)
-        return self.total
-
-    def _has_one_set(self) -> bool:
-        """Whether there is one set, of the whole tile, where two of it do not fit."""
-        return False
-
-    def _run_alone(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
-        """The same with one set."""
-        for _ in self.k.range(0, self.k.max(k_blocks, 1), unroll=False):
-            self._issue(0)
-            self._read_ahead(0)
-            self._advance(0)
-            self._finish(0)
         self._arrive(next_k_blocks)
         return self.total
 
@@ -308,7 +289,7 @@ class PromotedMainloop(WgmmaMainloop):
 
     def _reads_last(self, index: int) -> bool:
         """Whether a set's wgmmas are the last ones that read their stage."""
-        return self.by_stage or index == len(self.sets) - 1
+        return self.by_stage or index == 1
 
     def _release_read(self, index: int) -> None:
         """Release the stage of a set's wgmmas, which have completed, if they were its last."""

@@ -18,7 +18,7 @@ from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
-from .held_scales import has_one_set, held_scales
+from .held_scales import held_scales
 from .scale_run import LINE, SCALE_BYTES, ScaleRun
 from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
@@ -59,7 +59,7 @@ class ScaledMainloop(PromotedMainloop):
         self.k_block = k.var("u32", 0)  # of the current stage
         self.read = [self._registers(tiles) for tiles in self.sets]
         spans = [(tiles[0].column, tiles[0].columns) for tiles in self.sets]
-        self.same_columns = not self.by_stage and spans[0] == spans[-1]
+        self.same_columns = not self.by_stage and spans[0] == spans[1]
         self.pairs = self._pairs(spans) if self.single_columns else []
         self.held = held_scales(problem, config)
 
@@ -73,9 +73,6 @@ class ScaledMainloop(PromotedMainloop):
             dict(zip(range(first, first + columns, 8), pairs, strict=False))
             for first, columns in spans
         ]
-
-    def _has_one_set(self) -> bool:
-        return bool(has_one_set(self.problem, self.config))
 
     def begin(self, tile: WorkTileInfo, first_row: Any) -> None:
         rows, columns = self.scales.rows, self.scales.columns
@@ -95,8 +92,6 @@ class ScaledMainloop(PromotedMainloop):
 
     def _issue(self, index: int) -> None:
         super()._issue(index)
-        if len(self.sets) == 1:  # ptxas issues wgmmas behind products of scales, but not past this
-            self.k.syncwarp()
         stage, (rows, columns) = self.state.stage, self.read[index]
         for block, scales in rows.items():
             self._read_rows(stage, block, scales)
@@ -184,17 +179,14 @@ class ScaledMainloop(PromotedMainloop):
         ahead: list[tuple[int, int]] = []
         if following is not None and not (self.same_columns and index == 0):
             ahead = [(following, column) for column in self._held(following)]
-        alone, rows = len(self.sets) == 1, self.read[index].rows
-        if alone:  # all scales are read
-            self._release_read(index)
+        rows = self.read[index].rows
         for number, (column, pair) in enumerate(self.pairs[index].items()):
             for tile in self.sets[index]:
                 products = [[row * scale for scale in pair] for row in rows[tile.block]]
                 self._add_scaled(tile, column, products[0] + products[-1])
             if number < len(ahead):
                 self._read_pair(*ahead[number])
-        if not alone:
-            self._release_read(index)
+        self._release_read(index)
 
     def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
         """Add a thread's accumulators of 8 columns, two neighbours of each of two rows, times
