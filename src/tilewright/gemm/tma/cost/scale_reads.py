@@ -17,7 +17,8 @@ from ..tma_geometry import WGMMA_ROWS
 WARPS = 4  # of a warpgroup
 SHARED_BYTES = 128  # of shared memory per cycle
 # Cycles of a k-block:
-SCALE_UNIT = {64: 10, 32: 45, 16: 45, 8: 45}  # for each unit of these columns but one
+# For each unit of these columns but one, with one warpgroup and with several
+SCALE_UNIT = {64: (10, 27), 32: (45, 45), 16: (45, 45), 8: (45, 45)}
 SCALE_WORD = 0.25  # where each column has a scale: for a word of 32 threads
 SCALE_PRODUCT = 2.1  # and for a product of two scales in the threads of a warp of each quarter SM
 
@@ -32,7 +33,10 @@ def scale_reads(problem: Problem, configs: TmaColumns) -> Any:
     matrices = select(configs.swap, 1, 2 if problem.pair else 1)
     bn = configs.tile[1] // matrices
     unit = power_of_two_divisor(bn, BLOCK)
-    each = sum(np.where(unit == size, cost, 0) for size, cost in SCALE_UNIT.items())
+    each = sum(
+        np.where(unit == size, np.where(configs.consumers > 1, several, one), 0)
+        for size, (one, several) in SCALE_UNIT.items()
+    )
     units = matrices * bn // unit
     return np.where(
         has_column_scales(problem, configs), _column_reads(problem, configs), each * (units - 1)

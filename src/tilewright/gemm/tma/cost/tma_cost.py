@@ -25,6 +25,7 @@ from ..tma_config import relayout_problem
 from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
+from .group_costs import group_loads, waits_apart
 from .operand_requests import OperandCosts, distinct_requests
 from .scale_reads import scale_reads
 from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
@@ -33,7 +34,6 @@ from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
 SHARED_BYTES = 128  # of shared memory per cycle
 SHORT_BURST = 1.006  # times the memory traffic of one wave by k-tiles of 128 bytes, not 256
 FULL = 0.9  # fraction of the resident clusters that have a work tile on a full device
-GROUP_LOADED_BYTE = 1 / 200e12  # seconds for a byte that a tile of groups loads, at least
 CROWDED = 0.25  # share of crowded groups in the estimate of a grouped product
 
 
@@ -45,6 +45,7 @@ class TileCosts(NamedTuple):
     loads: Column  # cycles of the stage's bytes into shared memory
     latency: Column  # cycles: a load's latency, by the stages in flight while two are multiplied
     overhead: Column  # cycles
+    apart: Column  # cycles that loads of CTAs wait, of groups of several waves
     k_tile: Column
     k_bytes: Column  # of a row of a k-tile
     epilogue: Column  # seconds, of a CTA with more than one tile
@@ -112,6 +113,7 @@ def tile_costs(
         loads=stage / c.loaded_bytes,
         latency=latency / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
         overhead=k_block + cluster_sync(problem, configs, c) + scale_reads(problem, configs),
+        apart=waits_apart(problem, configs),
         k_tile=bk,
         k_bytes=k_bytes,
         epilogue=epilogue[0],
@@ -179,21 +181,10 @@ def estimates(
     if not problem.has_row_groups:
         return _terms(problem.balanced, configs, costs, device)[1]
     balanced, crowded = (
-        _terms(x, configs, costs, device, _group_loads(x, configs))[1]
+        _terms(x, configs, costs, device, group_loads(x, configs))[1]
         for x in (problem.balanced, problem.crowded)
     )
     return (1 - CROWDED) * balanced + CROWDED * crowded
-
-
-def _group_loads(problem: Problem, configs: TmaColumns) -> Column:
-    """Seconds of memory traffic that the loads of all tiles of groups take, each of which reads A
-    again.
-    """
-    down, across = configs.tile_grid(problem)
-    (bm, bn, _), (cm, cn) = configs.tile, configs.cluster
-    loaded = problem.batch * down * across * cm * cn * (bm + bn) * problem.k
-    seconds: Column = loaded * (problem.input.bits / 8 * GROUP_LOADED_BYTE)
-    return seconds
 
 
 def terms(
@@ -289,7 +280,8 @@ def _requests(
     b = costs.b.requests(pitch_divisor(problem, "b"), c)
     requests = busy * c.l2_request * (a + b)
     if not c.distinct_request:
-        return requests, 0.0
+        several = work.work_tiles > costs.resident * max(problem.batch, 1)
+        return requests, costs.apart * several
     share = (problem.m + 1) / (problem.m + problem.n + 2)
     of_memory = (share * a + (1 - share) * b) * busy
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
