@@ -115,7 +115,7 @@ class Case:
             lead = (g, self.capacity) if self.masked else (g * m,)
             made = {"a": self._matrix(*lead, k), "b": self._matrix(g, n, k).mT}
             made |= {"sa": scales(*lead, k // 128), "odd": scales(*lead, k // 128, pitch=1)}
-            made["sb"] = (torch.rand((g, n // 128, k // 128), device=DEVICE) + 0.5).mT
+            made["sb"] = (torch.rand((g, -(-n // 128), k // 128), device=DEVICE) + 0.5).mT
             made["d"] = torch.zeros((*lead, n), device=DEVICE, dtype=BF16)
         made |= {"wide_a": made["a"].to(BF16), "wide_b": made["b"].to(BF16)}
         made["packed"] = made["wide_a"]
