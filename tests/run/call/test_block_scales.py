@@ -320,6 +320,7 @@ def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
         ("tma:128x64x128:2:3", ROWS_BLOCKS, (300, 150, 700)),
         ("tma:256x96x128:2:3", ROWS_COLUMNS, (300, 152, 700)),
         ("tma:128x152x128:2:3", ROWS_COLUMNS, (300, 160, 700)),
+        ("tma:128x168x128:2:3~", ROWS_COLUMNS, (170, 200, 600)),
         ("tma:128x128x128:2:3~", ROWS_COLUMNS, (150, 300, 500)),
     ],
 )

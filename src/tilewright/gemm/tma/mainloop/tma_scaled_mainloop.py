@@ -186,6 +186,8 @@ class ScaledMainloop(PromotedMainloop):
                 self._add_scaled(tile, column, products[0] + products[-1])
             if number < len(ahead):
                 self._read_pair(*ahead[number])
+        for more in ahead[len(self.pairs[index]) :]:  # a set of 8 columns more follows
+            self._read_pair(*more)
         self._release_read(index)
 
     def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
