@@ -2,7 +2,8 @@
 
 ``PRODUCTS`` are of plain products of 16-bit types that power does not limit: 3,900 times of 400
 problems, measured as by ``benchmarks/cost_sweep.py``. ``FAST_PRODUCTS`` are of plain products of
-8-bit floats with fast accumulation: the former, fitted again to 660 times of 53 such problems.
+8-bit floats with fast accumulation: the former, but for what clusters and requests cost, fitted to
+730 times of 71 such problems.
 ``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
 the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """
@@ -37,6 +38,8 @@ class Coefficients(NamedTuple):
     relief_of_cluster: float
     memory_request: float  # of a request, times the matrix's share of all rows: in one wave
     memory_request_later: float  # in several
+    memory_shared: float  # times that, of rows that several CTAs of one warpgroup receive
+    lockstep: float  # cycles that CTAs of a cluster with one warpgroup wait for one another
     distinct_request: float  # of a request for a row that no other SM of the GPC requests
     distinct_of_cluster: float
     distinct_later: float
@@ -71,7 +74,8 @@ OTHERS = Coefficients(
     k_block=39, k_block_alone=39, cluster_sync=18, wgmma=1.1, shared_read=1.45, shared_write=0.0,
     promotion=0.5, load_latency=1330, stage_latency=0.0, loaded_bytes=71, l2_request=1.41,
     straddle={128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}, multicast=1.0, relief=0.0,
-    relief_of_cluster=0.0, memory_request=0.0, memory_request_later=0.0, distinct_request=0.0,
+    relief_of_cluster=0.0, memory_request=0.0, memory_request_later=0.0, memory_shared=1.0,
+    lockstep=0.0, distinct_request=0.0,
     distinct_of_cluster=0.0, distinct_later=0.0, zero_fill=11, launch=0.28e-6,
     cluster={1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}, epilogue=0.42e-6,
     epilogue_element=1.66e-6 / (128 * 256), epilogue_tile=0.09e-6, narrow_stores=2.9,
@@ -87,7 +91,8 @@ PRODUCTS = Coefficients(
     shared_write=0.5932, promotion=0.5825, load_latency=1749, stage_latency=0.04802,
     loaded_bytes=90.78, l2_request=1.39, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
     multicast=1.222, relief=0.356, relief_of_cluster=1.162, memory_request=0.3226,
-    memory_request_later=0.08932, distinct_request=0.05832, distinct_of_cluster=0.2204,
+    memory_request_later=0.08932, memory_shared=1.0, lockstep=0.0, distinct_request=0.05832,
+    distinct_of_cluster=0.2204,
     distinct_later=0.04658, zero_fill=10.72, launch=4.496e-7,
     cluster={1: 0, 2: 7.716e-7, 4: 8.26e-8, 8: 1.819e-7}, epilogue=2.782e-7,
     epilogue_element=1.062e-11, epilogue_tile=1.472e-7, narrow_stores=1.432,
@@ -98,19 +103,9 @@ PRODUCTS = Coefficients(
     short_burst=1.02, saved=1.047,
 )  # fmt: skip
 
-FAST_PRODUCTS = Coefficients(
-    k_block=21.66, k_block_alone=12.34, cluster_sync=18.71, wgmma=1.268, shared_read=1.004,
-    shared_write=0.5025, promotion=0.5825, load_latency=1617, stage_latency=0.04811,
-    loaded_bytes=113.6, l2_request=1.9, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
-    multicast=1.05, relief=0.4082, relief_of_cluster=0.9273, memory_request=0.353,
-    memory_request_later=0.07924, distinct_request=0.05304, distinct_of_cluster=0.1696,
-    distinct_later=0.04179, zero_fill=10.72, launch=1.285e-6,
-    cluster={1: 0, 2: 3.4e-7, 4: 9.9e-8, 8: 1.9e-7}, epilogue=1.62e-7, epilogue_element=8.3e-12,
-    epilogue_tile=9.079e-8, narrow_stores=1.093, stored_byte=7.828e-12, pingpong=0.2475,
-    narrow_pingpong=0.3908, lone_pingpong=0.8291, power_limited=1.092, power_pingpong=1.025,
-    power_one_wave=1.008, sustained=1.222, load_power=11.17, reduction=1.279e-6,
-    reduction_split=6.8e-8, reduction_byte=2.788e-13, bandwidth_sms=0.8811, reread=0.3319,
-    reread_in_one_wave=0.9751, reread_beside=0.007561, short_burst=1.006, saved=1.047,
+FAST_PRODUCTS = PRODUCTS._replace(
+    cluster={1: 0, 2: 5e-7, 4: 2.5e-7, 8: 1.819e-7}, lockstep=22, memory_shared=0.3,
+    distinct_request=0.38, reduction=1.28e-6,
 )  # fmt: skip
 
 COEFFICIENTS = {"others": OTHERS, "products": PRODUCTS, "fast products": FAST_PRODUCTS}

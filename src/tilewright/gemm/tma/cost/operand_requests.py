@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...columns import Column
+from ...problem import Problem
 from ..tma_columns import TmaColumns
 from ..tma_geometry import SWIZZLE_BYTES, swizzle_bytes
 from .coefficients import Coefficients
@@ -87,3 +88,33 @@ def distinct_requests(
     rows = np.minimum(down, np.maximum(rows, ours / columns))
     a, b = rows / ours, columns / ours
     return np.where(configs.swap, b, a), np.where(configs.swap, a, b)
+
+
+def memory_waits(
+    problem: Problem, operands: tuple[OperandCosts, OperandCosts], requests: tuple[Any, Any],
+    alone: Any, c: Coefficients,
+) -> Any:  # fmt: skip
+    """The requests of a k-block that wait for memory: most of those for the larger matrix, fewer
+    where one request serves several CTAs. ``alone``: one warpgroup waits, in one wave of clusters.
+    """
+    shared_a, shared_b = (np.where(alone & (x.sharers > 1), c.memory_shared, 1.0) for x in operands)
+    (a, b), share = requests, _share_of_a(problem)
+    return share * shared_a * a + (1 - share) * shared_b * b
+
+
+def lockstep(
+    problem: Problem, operands: tuple[OperandCosts, OperandCosts], alone: Any, c: Coefficients
+) -> Any:
+    """Cycles of a k-block that CTAs of a cluster wait for one another: each also for the rows that
+    only the others load from memory. Less than none where they share those of the larger matrix:
+    these come from memory, and to all at the same time.
+    """
+    shared_a, shared_b = (x.sharers > 1 for x in operands)
+    own_b = 1 - 2 * _share_of_a(problem)  # of the rows, those of B less those of A
+    own = np.where(shared_a & shared_b, 1.0, np.where(shared_a, own_b, -own_b))
+    return np.where(alone, c.lockstep * own, 0.0)
+
+
+def _share_of_a(problem: Problem) -> float:
+    """The fraction of the rows of both matrices that are A's."""
+    return (problem.m + 1) / (problem.m + problem.n + 2)

@@ -26,7 +26,7 @@ from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .group_costs import group_loads, waits_apart
-from .operand_requests import OperandCosts, distinct_requests
+from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_waits
 from .scale_reads import scale_reads
 from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
@@ -274,6 +274,7 @@ def _requests(
 ) -> tuple[Any, Any]:
     """Cycles of a k-block's requests to the L2, and those that they wait because of memory."""
     one_wave, clustered = work.work_tiles <= costs.resident, configs.ctas > 1
+    alone = one_wave & clustered & (configs.consumers == 1)
     idle = 1 - np.minimum(1.0, work.work_tiles / costs.resident)
     busy = 1 - np.where(clustered, c.relief_of_cluster, c.relief) * idle
     a = costs.a.requests(pitch_divisor(problem, "a"), c)
@@ -282,14 +283,13 @@ def _requests(
     if not c.distinct_request:
         several = work.work_tiles > costs.resident * max(problem.batch, 1)
         return requests, costs.apart * several
-    share = (problem.m + 1) / (problem.m + problem.n + 2)
-    of_memory = (share * a + (1 - share) * b) * busy
+    of_memory = busy * memory_waits(problem, (costs.a, costs.b), (a, b), alone, c)
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
     different_a, different_b = distinct_requests(configs, work.grid, costs.resident)
     cycles = np.where(clustered, c.distinct_of_cluster, c.distinct_request)
     cycles = np.where(one_wave & (configs.split == 1), cycles, c.distinct_later)
     waits = of_memory + cycles * (a * different_a + b * different_b)
-    return requests, waits
+    return requests, waits + lockstep(problem, (costs.a, costs.b), alone, c)
 
 
 def _k_block_cycles(k_block: tuple[Any, ...], costs: TileCosts) -> Column:
