@@ -65,7 +65,7 @@ def main() -> int:
         }
         with Worker() as worker, options.json.open("w", encoding="utf-8") as log:
             measure(worker, sweep, compiled, log, begin + options.seconds)
-            if options.file:
+            if options.file and not options.times_only:
                 explain(worker, sweep[: len(read_problems(options.file))], log)
         pool.shutdown(cancel_futures=True)
     print(f"done after {time.perf_counter() - begin:.1f} s")
@@ -202,6 +202,7 @@ def parse_options() -> argparse.Namespace:
     add("--listed-best", type=int, default=1, metavar="N",
         help="candidates of the heuristic for problems of the file (default: 1)")  # fmt: skip
     add("--seconds", type=float, default=1e9, help="time limit (default: none)")
+    add("--times-only", action="store_true", help="no zeros and no names of torch's kernels")
     add("--dry-run", action="store_true", help="print what would be measured")
     return parser.parse_args()
 

@@ -67,7 +67,7 @@ def _of_any_structure(
     """The rivals, and the best of other structures than theirs."""
     own = coefficients(problem)
     columns = _columns(problem, [f"tma{cluster}" for cluster in CLUSTERS], device)
-    rivals = _ranked(problem, columns, OTHERS if own is PRODUCTS else PRODUCTS, device)
+    rivals = _ranked(problem, columns, PRODUCTS if own is OTHERS else OTHERS, device)
     found = [config for config in rivals if config not in best][: numbers.rivals]
     structures: dict[Any, gemm.AnyConfig] = {}
     for config in _ranked(problem, columns, own, device):

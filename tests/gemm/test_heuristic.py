@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gemm_cases.choice_cases import Cases, cases, choice, recorded
 from rows import every_row
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Problem, TmaConfig, check, choose, ranked
+from tilewright.gemm import Problem, TmaConfig, check, choose, parse, ranked
 from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.gemm.cost_model import estimate
 from tilewright.gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout
@@ -178,6 +179,9 @@ MEASURED = [
     (bf16(1024, 8192, 28672), "tma:128x128x64:2p:6/1x1@8"),
     (e4m3(4096, 2112, 7168), "tma:128x176x128:2p:5/1x1@16"),
     (e4m3(512, 2112, 7168), "tma:64x128x128:1:8/1x2@16~"),
+    (e4m3(128, 4096, 7168), "tma:64x64x128:1:12/2x1@16"),
+    (e4m3(64, 2112, 7168), "tma:64x16x256:1:11/1x1@16"),
+    (e4m3(4736, 1024, 704), "tma:128x160x128:2p:5/1x1@16~"),
     (e4m3(8192, 8192, 8192, "a"), "tma:128x192x128:2p:5/2x1@16"),
     (along_k(4096, 7168, 8192, 4), "tma:128x128x128:2:5/2x1@16"),
     (along_k(7168, 2048, 4096, 8), "tma:128x128x128:2:5/2x1@16"),
@@ -191,3 +195,23 @@ MEASURED = [
 @every_row(("problem", "config"), MEASURED)
 def test_measured_choices(problem: Problem, config: str) -> None:
     assert str(choose(problem, DEFAULT_DEVICE)) == config
+
+
+# In clusters of two; whether they were faster than single CTAs by 4 % or more, or slower.
+CLUSTERS = [
+    (e4m3(512, 2112, 7168), "tma:64x128x128:1:8/1x2@16~", True),  # share rows of the larger matrix
+    (e4m3(128, 4096, 7168), "tma:64x64x128:1:12/2x1@16", True),
+    (e4m3(64, 4096, 7168), "tma:64x32x256:1:9/1x2@16~", True),
+    (e4m3(64, 4096, 7168), "tma:64x32x256:1:9/1x2@16", False),  # of the smaller
+    (e4m3(64, 2112, 7168), "tma:64x16x256:1:11/1x2@16", False),
+    (e4m3(576, 2048, 4608), "tma:64x144x128:1:8/2x1@16~", False),
+    (e4m3(256, 7168, 2048), "tma:128x128x128:2:6/2x2@16", False),
+]
+
+
+@every_row(("problem", "config", "faster"), CLUSTERS)
+def test_clusters_in_one_wave(problem: Problem, config: str, faster: bool) -> None:
+    found = parse(config)
+    assert isinstance(found, TmaConfig)
+    single = estimate(problem, replace(found, cluster=(1, 1)), DEFAULT_DEVICE)
+    assert (estimate(problem, found, DEFAULT_DEVICE) < single) == faster

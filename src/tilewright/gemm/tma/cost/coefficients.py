@@ -104,7 +104,7 @@ PRODUCTS = Coefficients(
 )  # fmt: skip
 
 FAST_PRODUCTS = PRODUCTS._replace(
-    cluster={1: 0, 2: 5e-7, 4: 2.5e-7, 8: 1.819e-7}, lockstep=22, memory_shared=0.3,
+    cluster={1: 0, 2: 5e-7, 4: 2.5e-7, 8: 3.5e-7}, lockstep=22, memory_shared=0.3,
     distinct_request=0.38, reduction=1.28e-6,
 )  # fmt: skip
 
