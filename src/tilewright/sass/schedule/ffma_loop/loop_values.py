@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from ....errors import SassError
 from ...control_code import ControlCode
 from ...machine.code_paths import SassCode
-from ...machine.register_effects import RegisterOperand, register_effects, register_operands
+from ...machine.register_effects import (
+    Register,
+    RegisterOperand,
+    register_effects,
+    register_operands,
+)
 from ...sass_text import ALWAYS, SassText
 from ..kernel_instruction import KernelInstruction
 from ..liveness import live_after
@@ -29,7 +34,8 @@ _JUMPS = {"BRA", "BRX", "JMP", "JMX", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "B
 class LoopValues:
     """Instructions ``first`` to ``last`` of a kernel, the last being the jump back.
 
-    ``texts`` name virtual registers, those of a web group in a row; ``controls`` are the old ones.
+    ``texts`` name virtual registers, those of a web group in a row; ``old_texts`` and ``controls``
+    are the old ones.
     ``live_in`` and ``live_out`` are the virtual register of each register that is live where the
     loop begins and ends. ``groups``: first virtual register, width, and the alignment of a number
     in it as (offset, multiple). ``begun`` are those that a guarded instruction writes first: only
@@ -40,6 +46,7 @@ class LoopValues:
     first: int
     last: int
     texts: tuple[SassText, ...]
+    old_texts: tuple[SassText, ...]
     controls: tuple[ControlCode, ...]
     live_in: Mapping[int, int]
     live_out: Mapping[int, int]
@@ -174,20 +181,29 @@ class _Renaming:
         needed.
         """
         text = self.texts[index]
-        guard = (text.guard, text.negated, text.uniform)
-        file = "UP" if text.uniform else "P"
+        guard = _GuardValue(self.sm, text)
         for i in range(index + 1, len(self.texts)):
             later = self.texts[i]
             named = self.operands[i]
             mine = [x for x in named if x.first <= register < x.first + x.count]
-            same = (later.guard, later.negated, later.uniform) == guard
-            if any(not x.written for x in mine) and not same:
+            if any(not x.written for x in mine) and not guard.guards(later):
                 return False
-            if any(x.written for x in mine) and _is_sure(later):
+            if any(x.written for x in mine) and (_is_sure(later) or self._begins(i, register)):
                 return True
-            if (file, text.guard) in register_effects(self.sm, later).writes:
-                guard = (-1, False, False)
+            guard.follow(later)
         return register not in self.at_head | self.at_exit
+
+    def _needed(self) -> set[int]:
+        """The registers whose value at the head is used; a guarded instruction that begins a new
+        one does not use it, though it is live by the guard alone.
+        """
+        return {
+            r
+            for r in self.at_head
+            if self.reads[self.begin[r]]
+            or self.begin[r] in self.kept
+            or self.current[r] == self.begin[r]
+        }
 
     def _of(self, register: int) -> int:
         if register not in self.current:
@@ -219,7 +235,7 @@ class _Renaming:
 
     def _join(self) -> None:
         ends = {self.current[r]: r for r in self.at_exit}
-        for register in self.at_head:
+        for register in self._needed():
             self._relate(self.current[register], self.begin[register], 0)
         for text, operands, values in zip(self.texts, self.operands, self.named, strict=True):
             for x, row in zip(operands, values, strict=True):
@@ -256,11 +272,11 @@ class _Renaming:
         )
         begun = {number[v] for v in self.begun} - {number[v] for v in self.kept}
         unchanged = {r for r in self.at_exit if self.current[r] == self.begin[r]}
-        live_in = {r: number[self.begin[r]] for r in sorted(self.at_head | unchanged)}
+        live_in = {r: number[self.begin[r]] for r in sorted(self._needed() | unchanged)}
         live_out = {r: number[self.current[r]] for r in sorted(self.at_exit)}
         return LoopValues(
-            self.sm, first, last, texts, tuple(controls), live_in, live_out, tuple(groups),
-            frozenset(begun),
+            self.sm, first, last, texts, tuple(self.texts), tuple(controls), live_in, live_out,
+            tuple(groups), frozenset(begun),
         )  # fmt: skip
 
     def _rows(self) -> dict[int, int]:
@@ -270,6 +286,42 @@ class _Renaming:
             for x, row in zip(operands, values, strict=True):
                 found[row[0]] = max(found.get(row[0], 1), x.count)
         return found
+
+
+class _GuardValue:
+    """Where the value of an instruction's guard is: in which predicates, and in which registers
+    ``P2R`` has saved it, from which ``ISETP.NE`` restores it.
+    """
+
+    def __init__(self, sm: int, text: SassText) -> None:
+        self.sm, self.text = sm, text
+        self.file = "UP" if text.uniform else "P"
+        self.places: set[Register] = {(self.file, text.guard)}
+
+    def guards(self, text: SassText) -> bool:
+        """Whether an instruction has a guard of this value."""
+        same = (text.negated, text.uniform) == (self.text.negated, self.text.uniform)
+        return same and (self.file, text.guard) in self.places
+
+    def follow(self, text: SassText) -> None:
+        """Take into account what an instruction writes."""
+        found = self._copied(text)
+        self.places -= register_effects(self.sm, text).writes
+        self.places |= found
+
+    def _copied(self, text: SassText) -> set[Register]:
+        """The register that this instruction sets to the value, if it does so."""
+        first, *rest = text.operands or (None,)
+        if first is None or not _is_sure(text):
+            return set()
+        target, shown = int(first.numbers[0]) if first.numbers else -1, [str(x) for x in rest]
+        saved = {f"0x{1 << n:x}": ("P", n) for n in range(7)}
+        if text.opcode == "P2R" and shown[:2] == ["PR", "RZ"]:
+            return {("R", target)} if saved.get(shown[2]) in self.places else set()
+        if text.opcode == "ISETP.NE.AND" and shown[0] == "PT" and shown[2:] == ["RZ", "PT"]:
+            source = ("R", int(rest[1].numbers[0])) if rest[1].kind == "R#" else None
+            return {("P", target)} if source in self.places else set()
+        return set()
 
 
 def _is_sure(text: SassText) -> bool:

@@ -25,6 +25,7 @@ from ...sass_text import SassText, parse_instruction
 from ..kernel_instruction import KernelInstruction
 from ..register_allocator import with_registers
 from ..timing_table import timing_table
+from .loop_check import check_values
 from .loop_control import kept_barriers, with_barriers, with_reuse, with_stalls
 from .loop_order import ordered
 from .loop_registers import LoopRegisters, loop_registers
@@ -85,7 +86,9 @@ def _placed(loop: LoopValues, limit: int) -> tuple[list[SassText], list[int | No
         texts = [text for text, _ in placed] + [loop.texts[-1]]
         origins = [place for _, place in placed] + [len(loop.texts) - 1]
         try:
-            return texts, origins, loop_registers(loop, texts, limit)
+            registers = loop_registers(loop, texts, limit)
+            check_values(loop, texts, origins, registers)
+            return texts, origins, registers
         except SassError:
             if near:
                 raise
