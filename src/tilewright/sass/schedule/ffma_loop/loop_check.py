@@ -32,9 +32,9 @@ def check_values(
     it read. ``places`` are those of the instructions in the old order, None for a product.
     """
     known, live_in = registers.known, loop.live_in
+    entering = {r: known[n] for r, n in live_in.items() if n in registers.entering}
     old = _Turns(loop, {("R", r): ("R", r) for r in live_in})
-    begin = {("R", known[n]): ("R", r) for r, n in live_in.items() if n in registers.entering}
-    new = _Turns(loop, begin, known)
+    new = _Turns(loop, {("R", there): ("R", r) for r, there in entering.items()}, known)
     origins = _origins(loop, order, places)
     for turn in range(_TURNS):
         for index, text in enumerate(loop.old_texts):
