@@ -22,8 +22,10 @@ import json
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import cache
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,6 +48,10 @@ MOST = 4e11  # products of a shape
 FILE = "f32_sweep.json"
 TORCH, ARCHITECTURE = "torch", "sm_90a"
 TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
+PATIENCE = 30  # seconds until a shape's process counts as broken
+PARTED = 4  # kinds of which other parts of K are tried, too
+FORMS = 2  # kinds of a tile: without parts of K, with them, in a cluster
+_kernels_so_far: dict[tuple[int, ...], set[str]] = {}
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
 
@@ -116,27 +122,43 @@ def summarize(times: dict[Shape, Times]) -> None:
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def candidates(shape: Shape, count: int) -> list[str]:
-    """The best of ``count`` different tiles beside the choice, and its neighbours of other parts of
-    K.
+@cache
+def candidates(shape: Shape, count: int) -> tuple[str, ...]:
+    """Beside the choice the best of ``count`` different kinds, and other parts of K of some. A
+    third of the kinds are the very best, others those that earlier shapes have compiled where they
+    are not much worse.
     """
     if not count:
-        return []
+        return ()
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
-    found, more, best = dict[str, str](), list[str](), kind(plan.config)
+    of_kind: dict[str, list[Any]] = {}
+    tiles = Counter[str]()
     for _, config in gemm.ranked(plan.problem, plan.device.target):
-        if kind(config) == best and config != plan.config and len(more) < 2:
-            more.append(str(config))
-        if len(found) <= count:
-            found.setdefault(kind(config), str(config))
-    more += OF_SQUARES if shape in SQUARES else []
-    return [text for text in [*found.values(), *more] if text != str(plan.config)]
+        name = kind(config)
+        if name not in of_kind:
+            tiles[name.partition("*")[0]] += 1
+        if name in of_kind or tiles[name.partition("*")[0]] <= FORMS:
+            of_kind.setdefault(name, []).append(config)
+    best, first = list(of_kind)[: 2 * count], count // 3
+    compiled_before = _kernels_so_far.setdefault(alignments(plan.problem), set())
+    kinds = sorted(best[first:], key=lambda x: x not in compiled_before)
+    kinds = best[:first] + kinds[: count - first]
+    compiled_before.update(kinds)
+    found = [str(of_kind[x][0]) for x in kinds]
+    found += [str(x) for name in kinds[:PARTED] for x in of_kind[name][1:2]]
+    found += OF_SQUARES if shape in SQUARES else []
+    return tuple(text for text in found if text != str(plan.config))
+
+
+def alignments(problem: Any) -> tuple[int, ...]:
+    """What of a problem decides its kernels, beside the configuration."""
+    return problem.align_a, problem.align_b, problem.align_d
 
 
 def kind(config: Any) -> str:
-    """A configuration without its parts of K, but whether they are a cluster."""
+    """What of a configuration decides its kernel: one adds any number of parts in a workspace."""
     kernel, _, parts = str(config).partition("@")[0].partition("*")
-    return kernel + "c" * parts.endswith("c")
+    return kernel + "*" * bool(parts) + parts * parts.endswith("c")
 
 
 def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
@@ -148,23 +170,34 @@ def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
 
 def compiled(shapes: list[Shape], count: int) -> Iterator[tuple[Shape, serialized_kernel.Kernels]]:
     """The shapes with their kernels, each when they are compiled; processes compile meanwhile."""
-    wanted = {shape: {str(x): x for x in kernels_of(shape, count)} for shape in shapes}
     loaded = serialized_kernel.loaded
+    futures: dict[str, Future[serialized_kernel.SerializedKernel]] = {}
+    wanted: dict[Shape, list[str]] = {}
     with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
-        futures = {
-            name: pool.submit(serialized_kernel.build, kernel, ARCHITECTURE)
-            for kernels in wanted.values()
-            for name, kernel in kernels.items()
-            if not loaded(ARCHITECTURE, name)
-        }
+        for shape in shapes:
+            wanted[shape] = []
+            for kernel in kernels_of(shape, count):
+                name = str(kernel)
+                wanted[shape].append(name)
+                if name not in futures and not loaded(ARCHITECTURE, name):
+                    futures[name] = pool.submit(serialized_kernel.build, kernel, ARCHITECTURE)
         print(f"{len(futures)} kernels to compile", flush=True)
         try:
-            for shape, kernels in wanted.items():
-                here = {(ARCHITECTURE, x): futures[x].result() for x in kernels if x in futures}
-                known = {(ARCHITECTURE, x): loaded(ARCHITECTURE, x) for x in kernels}
-                yield shape, here | {x: there for x, there in known.items() if there}
+            for shape, names in wanted.items():
+                here = {(ARCHITECTURE, x): finished(x, futures) for x in names if x in futures}
+                known = {(ARCHITECTURE, x): loaded(ARCHITECTURE, x) for x in names}
+                yield shape, {x: there for x, there in (here | known).items() if there}
         finally:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def finished(name: str, futures: dict[str, Any]) -> serialized_kernel.SerializedKernel | None:
+    """A compiled kernel; None for one that can't be compiled: its call will tell."""
+    try:
+        return futures[name].result()
+    except (tilewright.TilewrightError, OSError) as error:
+        print(f"FAILED: {name}: {error}"[:300], flush=True)
+        return None
 
 
 def load(kernels: serialized_kernel.Kernels) -> None:
@@ -203,7 +236,8 @@ def all_measured(
         for shape, kernels in compiling:
             for _ in range(8):
                 try:
-                    yield shape, calls_of(shape, candidates(shape, count), kernels, broken)
+                    others = list(candidates(shape, count))
+                    yield shape, calls_of(shape, others, kernels, broken, timeout=PATIENCE)
                     break
                 except BrokenCall as error:
                     name, *what = map(str, error.args)
@@ -257,6 +291,7 @@ def measure(
         errors[name] = float(((d[rows].double() - exact).abs() / largest).max())
         if not errors[name] < TOLERANCE or bool(d.isnan().any()):
             print(f"WRONG: {shown(shape)} {name}: error {errors[name]:.1e}", flush=True)
+            del graphs[name]
     times = replayed(graphs, shape)
     if chosen not in times:
         print(f"{shown(shape)}: {chosen} is broken", flush=True)

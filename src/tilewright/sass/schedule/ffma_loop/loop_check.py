@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ....errors import SassError
 from ...machine.register_effects import Register, register_effects, register_operands
@@ -65,12 +66,18 @@ def _origins(
     for text, place in zip(order, places, strict=True):
         if place is None:
             accumulator = int(text.operands[0].numbers[0])
-            place = chains[accumulator][done[accumulator]]
+            place = dict(enumerate(chains[accumulator])).get(done[accumulator], -1)
             done[accumulator] += 1
         found.append(place)
     if sorted(found) != list(range(len(loop.texts))):
         raise SassError("a rewritten loop must have each instruction once, got another number")
     return found
+
+
+@lru_cache(1 << 13)
+def _named(sm: int, text: SassText) -> list[tuple[bool, int]]:
+    """Each register that an instruction names, and whether it is written."""
+    return [(x.written, x.first + i) for x in register_operands(sm, text) for i in range(x.count)]
 
 
 @dataclass
@@ -96,11 +103,7 @@ class _Turns:
         """Note what an instruction reads, and what it writes."""
         effects = register_effects(self.loop.sm, text)
         reads = sorted(r for r in effects.reads | effects.guards if r[0] != "R")
-        named = [
-            (x.written, ("R", self._known(x.first + i)))
-            for x in register_operands(self.loop.sm, text)
-            for i in range(x.count)
-        ]
+        named = [(w, ("R", self._known(n))) for w, n in _named(self.loop.sm, text)]
         found = [self.source(*r) for written, r in named if not written]
         if is_product(self.loop.texts[index]):
             found[:2] = sorted(found[:2], key=repr)  # factors may change places
