@@ -186,7 +186,7 @@ def compiled(shapes: list[Shape], count: int) -> Iterator[tuple[Shape, serialize
             for shape, names in wanted.items():
                 here = {(ARCHITECTURE, x): finished(x, futures) for x in names if x in futures}
                 known = {(ARCHITECTURE, x): loaded(ARCHITECTURE, x) for x in names}
-                yield shape, {x: there for x, there in (here | known).items() if there}
+                yield shape, {x: there for x, there in (known | here).items() if there}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
