@@ -158,9 +158,7 @@ class Problem:
             if self.with_c:
                 raise ProblemError("C must be an operand of the epilogue, got with_c and epilogue")
         if self.d not in results:
-            raise DtypeError(
-                f"a result of {self.d} from {self.a} is not supported; {' and '.join(results)} are"
-            )
+            raise DtypeError(f"a result from {self.a} must be {' or '.join(results)}, got {self.d}")
         if self.a_major not in ("k", "m") or self.b_major not in ("k", "n"):
             raise ProblemError(
                 f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}"

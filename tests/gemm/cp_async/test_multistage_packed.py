@@ -86,7 +86,7 @@ def test_the_table_has_as_many_bytes_of_k() -> None:
         ({"a": "b1", "b": "b1", "k": 12}, ProblemError, "b1 must be .* a multiple of 8, .* K 12"),
         ({"a_major": "m"}, ProblemError, "s4 must be K-major .* got layout NN"),
         ({"b": "s8"}, DtypeError, "A of s4 times B of s8 is not supported"),
-        ({"d": "f32"}, DtypeError, "a result of f32 from s4 is not supported"),
+        ({"d": "f32"}, DtypeError, "a result from s4 must be s32, got f32"),
     ],
 )
 def test_what_cannot_be_posed(fields: dict[str, Any], error: type[Exception], says: str) -> None:
