@@ -22,7 +22,7 @@ from tilewright.target import DEVICES, device_spec
         ({"k": 2**31}, ProblemError, "K must be .* got 2147483648"),
         ({"a": "f64"}, DtypeError, "A of f64 times B of f16"),
         ({"b": "bf16"}, DtypeError, "A of f16 times B of bf16"),
-        ({"d": "bf16"}, DtypeError, "a result of bf16 from f16"),
+        ({"d": "bf16"}, DtypeError, "a result from f16 must be .*, got bf16"),
         ({"a_major": "n"}, ProblemError, "k- or m-major"),
         ({"b_major": "m"}, ProblemError, "k- or n-major"),
         ({"align_a": 1}, ProblemError, "align_a is 1"),
