@@ -19,6 +19,8 @@ SHARED_BYTES = 128  # of shared memory per cycle
 # Cycles of a k-block:
 # For each unit of these columns but one, with one warpgroup and with several
 SCALE_UNIT = {64: (10, 27), 32: (45, 45), 16: (45, 45), 8: (45, 45)}
+# In parts of K, several warpgroups read one to a uniform register, for which a wgmma waits
+SCALE_UNIFORM = 40
 SCALE_WORD = 0.25  # where each column has a scale: for a word of 32 threads
 SCALE_PRODUCT = 2.1  # and for a product of two scales in the threads of a warp of each quarter SM
 
@@ -38,9 +40,9 @@ def scale_reads(problem: Problem, configs: TmaColumns) -> Any:
         for size, (one, several) in SCALE_UNIT.items()
     )
     units = matrices * bn // unit
-    return np.where(
-        has_column_scales(problem, configs), _column_reads(problem, configs), each * (units - 1)
-    )
+    uniform = np.where((configs.split > 1) & (configs.consumers > 1), SCALE_UNIFORM, 0)
+    read = each * (units - 1) + uniform
+    return np.where(has_column_scales(problem, configs), _column_reads(problem, configs), read)
 
 
 def _column_reads(problem: Problem, configs: TmaColumns) -> Any:
