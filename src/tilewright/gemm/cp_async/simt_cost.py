@@ -1,10 +1,13 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
 The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
-the time in which an SM issues the instructions of all resident warps, and what a warp waits at
-barriers and for loads, which other warps of its scheduler hide; or the time of its bytes from the
-L2; or that of a copy's latency, where few stages are in flight. ``benchmarks/NOTES.md`` has the
-measurements that the coefficients were fitted to.
+the time in which an SM issues the instructions of all resident warps, with the misses of a loop
+that the instruction cache does not hold, or that in which its shared memory serves them; and what
+a warp waits at barriers and for loads, which other warps of its scheduler hide. Or the time of its
+bytes from the L2; or that of a copy's latency, where few stages are in flight. The epilogue takes
+the time of its stores, each warp's and those of all warps of a scheduler; resident CTAs hide it
+but for the first wave's. ``benchmarks/NOTES.md`` has the measurements that the coefficients were
+fitted to.
 """
 
 from __future__ import annotations
@@ -23,25 +26,31 @@ from .simt_config import VECTOR, SimtConfig
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
+CACHED = 2048  # FFMAs of a loop that the instruction cache holds: 32 KiB
+OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
 class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
-    load: float = 2.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 4.0  # of a copy with its address, of a thread
-    k_tile: float = 40.0  # of all else in a k-tile
-    waits: float = 200.0  # of a warp in a k-tile, hidden by other warps
+    load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
+    copy: float = 8.0  # of a copy with its address, of a thread
+    k_tile: float = 5.0  # of all else in a k-tile
+    misses: float = 0.43  # for each FMA of a loop that the instruction cache does not hold
+    shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 20.0  # for a copy
+    waits: float = 250.0  # of a warp in a k-tile, hidden by other warps
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 2500.0  # of a CTA, with the first copies
-    cluster: float = 1500.0  # of the barriers of a cluster
-    exchange: float = 24.0  # issue slots of a line of 4 elements that slices add up
-    remote: float = 48.0  # of one that the CTAs of a cluster add up, besides
-    store: float = 6.0  # issue slots of a store of D, of a thread
-    launch: float = 2.5e-6  # seconds
+    prologue: float = 80.0  # of a CTA, with the first copies
+    cluster: float = 1760.0  # of the barriers of a cluster
+    exchange: float = 9.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 130.0  # of one that the CTAs of a cluster add up, besides
+    store: float = 73.0  # of a store of D, for each warp
+    first_store: float = 139.0  # of one, however many warps there are
+    launch: float = 1.0e-6  # seconds
     reduction: float = 2.5e-6  # seconds of the split-K reduction, besides:
-    partial_bytes: float = 2.5e12  # per second, of partial accumulators written and read
+    partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
 
@@ -119,7 +128,9 @@ def terms(
     lanes = LANES.get(device.target.number, OTHER_LANES)
     whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
     loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
+    first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
+    ends = first + (ends - first) / costs.resident
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {
@@ -139,11 +150,14 @@ def _wave(
     bm, bn, bk = costs.tile
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
-    slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
-    loop = shared * slots + c.waits / shared
+    misses = c.misses * costs.products * (costs.products > CACHED)
+    slots = costs.products + misses + c.load * costs.loads + c.copy * costs.copies + c.k_tile
+    memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
+    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
     stores = c.store * costs.stores + exchange * costs.exchanged
-    ends = c.prologue + shared * stores + c.cluster * costs.in_cluster
+    ends = c.prologue + shared * stores + c.first_store * costs.stores
+    ends += c.cluster * costs.in_cluster
     return np.maximum(np.maximum(loop, from_l2), in_flight), ends
