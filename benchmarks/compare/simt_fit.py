@@ -18,6 +18,7 @@ Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among 
 STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
 # What a sweep hardly tells apart from other coefficients: as is.
 NOT_FITTED = ("load", "launch", "reduction", "partial_bytes")
+SQUARE = 9  # shapes that a square counts as: a sweep has few
 SOFTNESS = 0.02  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
 Measured = tuple[Any, Any, list[float]]  # a problem, the columns of its candidates, microseconds
 
@@ -35,7 +36,8 @@ def fit(rows: Sequence[Row]) -> None:
           "best for the others")  # fmt: skip
     for name, c in (("before", COEFFICIENTS), ("fitted", found)):
         regret = statistics.fmean(regrets(data, device, c))
-        spread = math.sqrt(statistics.fmean([x**2 for each in errors(data, device, c) for x in each]))
+        squares = np.concatenate(errors(data, device, c)) ** 2
+        spread = math.sqrt(squares.mean())
         print(f"{name}: error {spread:.3f}, choice {math.exp(regret):.3f} of the best; {c}")
     report(rows, data, device, found)
 
@@ -47,11 +49,12 @@ def fitted(data: Sequence[Measured], device: Any) -> SimtCoefficients:
         parts = []
         for each, (_, _, times) in zip(errors(data, device, c), data, strict=True):
             estimated = each + np.log(times)
-            weights = np.exp((estimated.min() - estimated) / SOFTNESS)
-            regret = weights @ np.log(np.array(times) / min(times)) / weights.sum()
+            chance = np.exp((estimated.min() - estimated) / SOFTNESS)
+            regret = chance @ np.log(np.array(times) / min(times)) / chance.sum()
             parts.append(((each**2).mean() + each.var()) / 2 + 2 * regret)
-        return statistics.fmean(parts)
+        return statistics.fmean(parts, weights)
 
+    weights = [SQUARE if p.m == p.n == p.k else 1 for p, *_ in data]
     return minimized(loss, COEFFICIENTS)
 
 

@@ -34,20 +34,20 @@ class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 8.0  # of a copy with its address, of a thread
-    k_tile: float = 5.0  # of all else in a k-tile
-    misses: float = 0.43  # for each FMA of a loop that the instruction cache does not hold
+    copy: float = 15.6  # of a copy with its address, of a thread
+    k_tile: float = 0.7  # of all else in a k-tile
+    misses: float = 0.265  # for each FMA of a loop that the instruction cache does not hold
     shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 20.0  # for a copy
+    shared_copy: float = 16.7  # for a copy
     waits: float = 250.0  # of a warp in a k-tile, hidden by other warps
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 80.0  # of a CTA, with the first copies
-    cluster: float = 1760.0  # of the barriers of a cluster
-    exchange: float = 9.0  # of a line of 4 elements that slices add up, for each warp
+    prologue: float = 36.0  # of a CTA, with the first copies
+    cluster: float = 1900.0  # of the barriers of a cluster
+    exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 130.0  # of one that the CTAs of a cluster add up, besides
-    store: float = 73.0  # of a store of D, for each warp
-    first_store: float = 139.0  # of one, however many warps there are
+    store: float = 61.0  # of a store of D, for each warp
+    first_store: float = 150.0  # of one, however many warps there are
     launch: float = 1.0e-6  # seconds
     reduction: float = 2.5e-6  # seconds of the split-K reduction, besides:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
