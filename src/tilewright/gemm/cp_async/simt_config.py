@@ -224,8 +224,9 @@ class SimtConfig:
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
-# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; slices give
-# small tiles enough warps for few CTAs.
+# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps (12×12
+# take more instructions for a k-tile of 16 than the instruction cache holds); slices give small
+# tiles enough warps for few CTAs.
 _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...] = (
     ((128, 256, 16), (16, 16), 3, 1, 1),
     ((256, 128, 16), (32, 8), 3, 1, 1),
