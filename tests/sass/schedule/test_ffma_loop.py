@@ -17,7 +17,7 @@ from tilewright.cli import main
 from tilewright.errors import SassError
 from tilewright.gemm import Problem
 from tilewright.gemm.cp_async import simt
-from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_config import TABLE, SimtConfig
 from tilewright.sass import CubinFile
 from tilewright.sass.lint import lint_cubin
 from tilewright.sass.lint.register_banks import conflict_cycles
@@ -25,6 +25,7 @@ from tilewright.sass.machine.hazards import function_code
 from tilewright.sass.machine.sass_machine import SassMachine
 from tilewright.sass.machine.sm_timing import TimingReport, simulate
 from tilewright.sass.schedule.ffma_loop.loop_values import find_loop
+from tilewright.sass.schedule.ffma_loop.rescheduled_code import rescheduled_code
 from tilewright.sass.schedule.ffma_loop.rewrite_loop import rewrite_loop
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
@@ -92,6 +93,14 @@ def test_there_are_few_bank_conflicts() -> None:
     old, new, name = kernels(CONFIG, LIMIT)
     before, after = (conflicts(x, name) for x in (old, new))
     assert after <= before // 3  # 16 of them where an outer product begins
+
+
+def test_the_loop_of_squares_is_rewritten() -> None:
+    """Its epilogue writes registers of accumulators with carries, which are predicates."""
+    name = str(next(iter(TABLE)))
+    old, new, kernel = kernels(name, 255)
+    assert name.startswith("simt:128x256x16:16x16:3/1")
+    assert rescheduled_code(old.build(), kernel) == new.build() != old.build()
 
 
 @pytest.mark.slow

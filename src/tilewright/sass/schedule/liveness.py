@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ..machine.register_effects import register_effects
+from ..sass_text import ALWAYS
 from .kernel_instruction import KernelInstruction
 from .register_request import VIRTUAL
 
 _CALLS = {"CAL", "JCAL", "CALL"}
 _PUSHES = {"SSY": "SYNC", "PBK": "BRK", "PCNT": "CONT", "BSSY": "BSYNC"}
 _POPS = {"SYNC", "BRK", "CONT", "BSYNC"}
+_MEMORY = ("LD", "ATOM", "RED", "SULD", "TEX", "TLD")
 _ENDS = {"EXIT", "RET", "BRA", "BRX", "JMP", "JMX", *_POPS}
 
 
@@ -56,6 +58,14 @@ def _always(x: KernelInstruction) -> bool:
     return x.text.guard == 7 and not x.text.negated and not conditional
 
 
+def _replaces(x: KernelInstruction) -> bool:
+    """Whether an instruction's results surely replace what their registers held. A predicate that
+    is an operand, such as a carry, does not prevent that, but in a load it may.
+    """
+    is_arithmetic = not x.text.opcode.startswith(_MEMORY)
+    return _always(x) or (is_arithmetic and x.text.guard == ALWAYS and not x.text.negated)
+
+
 def live_after(
     sm: int, instructions: Sequence[KernelInstruction], labels: Mapping[str, int]
 ) -> list[set[int]]:
@@ -63,7 +73,7 @@ def live_after(
     effects = [register_effects(sm, x.text) for x in instructions]
     reads = [{n for file, n in e.reads if file == "R"} for e in effects]
     kills = [
-        {n for file, n in e.writes if file == "R"} if _always(x) else set()
+        {n for file, n in e.writes if file == "R"} if _replaces(x) else set()
         for e, x in zip(effects, instructions, strict=True)
     ]
     follow = successors(instructions, labels)
