@@ -49,6 +49,25 @@ def test_guarded_addresses_are_no_accumulators(between: list[str]) -> None:
     assert not {2, 3} & loop.live_in.keys()
 
 
+DEFINED = "ISETP.GT.U32.AND P6, PT, R12, R13, PT"
+
+
+@pytest.mark.parametrize(
+    ("before", "is_begun"),
+    [
+        ([SAVED[0]], True),
+        ([DEFINED, SAVED[0]], True),
+        ([SAVED[0], DEFINED], False),
+        ([SAVED[0], "MOV R10, R12"], False),
+        ([SAVED[0].replace("0x40", "0x20")], False),
+        (["@P0 " + SAVED[0]], False),
+    ],
+)
+def test_a_guard_may_have_been_saved_before(before: list[str], is_begun: bool) -> None:
+    loop = values(*before, *ADDRESS, SAVED[1], RESTORED, COPY, *SUMS)
+    assert ({2, 3} <= loop.live_in.keys()) != is_begun
+
+
 @pytest.mark.parametrize(
     "between",
     [

@@ -180,8 +180,7 @@ class _Renaming:
         """Whether all that use a guarded result have the same guard, so that its old value is not
         needed.
         """
-        text = self.texts[index]
-        guard = _GuardValue(self.sm, text)
+        guard = _GuardValue(self.sm, self.texts, index)
         for i in range(index + 1, len(self.texts)):
             later = self.texts[i]
             named = self.operands[i]
@@ -289,14 +288,20 @@ class _Renaming:
 
 
 class _GuardValue:
-    """Where the value of an instruction's guard is: in which predicates, and in which registers
-    ``P2R`` has saved it, from which ``ISETP.NE`` restores it.
+    """Where the value of the guard of instruction ``index`` is: in which predicates, and in which
+    registers ``P2R`` has saved it, before or after, from which ``ISETP.NE`` restores it.
     """
 
-    def __init__(self, sm: int, text: SassText) -> None:
-        self.sm, self.text = sm, text
-        self.file = "UP" if text.uniform else "P"
-        self.places: set[Register] = {(self.file, text.guard)}
+    def __init__(self, sm: int, texts: Sequence[SassText], index: int) -> None:
+        self.sm, self.text = sm, texts[index]
+        self.file = "UP" if self.text.uniform else "P"
+        guard = self.file, self.text.guard
+        self.places: set[Register] = {guard}
+        written = (
+            i for i in reversed(range(index)) if guard in register_effects(sm, texts[i]).writes
+        )
+        for text in texts[next(written, -1) + 1 : index]:
+            self.follow(text)
 
     def guards(self, text: SassText) -> bool:
         """Whether an instruction has a guard of this value."""
