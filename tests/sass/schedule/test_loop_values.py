@@ -68,6 +68,31 @@ def test_a_guard_may_have_been_saved_before(before: list[str], is_begun: bool) -
     assert ({2, 3} <= loop.live_in.keys()) != is_begun
 
 
+UNIFORM = "PLOP3.LUT P6, PT, PT, PT, UP0, 0x80, 0x0"
+AGAIN = "PLOP3.LUT P5, PT, PT, PT, UP0, 0x80, 0x0"
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "is_begun"),
+    [
+        ([UNIFORM], [AGAIN], True),
+        ([UNIFORM, AGAIN], [], True),
+        ([AGAIN], [UNIFORM], False),
+        ([UNIFORM], ["UISETP.NE.AND UP0, UPT, UR4, URZ, UPT", AGAIN], False),
+        ([UNIFORM], [AGAIN.replace("UP0", "UP1")], False),
+        ([UNIFORM], [AGAIN.replace("UP0", "!UP0")], False),
+        ([UNIFORM], ["@P0 " + AGAIN], False),
+        (["@P0 " + UNIFORM], [AGAIN], False),
+        ([UNIFORM], [AGAIN.replace("0x80", "0x20")], False),
+    ],
+)
+def test_a_guard_may_be_a_uniform_predicate(
+    before: list[str], between: list[str], is_begun: bool
+) -> None:
+    loop = values(*before, *ADDRESS, *between, COPY.replace("P6", "P5"), *SUMS)
+    assert ({2, 3} <= loop.live_in.keys()) != is_begun
+
+
 @pytest.mark.parametrize(
     "between",
     [

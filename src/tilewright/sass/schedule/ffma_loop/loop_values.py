@@ -289,7 +289,8 @@ class _Renaming:
 
 class _GuardValue:
     """Where the value of the guard of instruction ``index`` is: in which predicates, and in which
-    registers ``P2R`` has saved it, before or after, from which ``ISETP.NE`` restores it.
+    registers ``P2R`` has saved it, before or after, from which ``ISETP.NE`` restores it. ``PLOP3``
+    copies it from a uniform predicate.
     """
 
     def __init__(self, sm: int, texts: Sequence[SassText], index: int) -> None:
@@ -297,10 +298,11 @@ class _GuardValue:
         self.file = "UP" if self.text.uniform else "P"
         guard = self.file, self.text.guard
         self.places: set[Register] = {guard}
-        written = (
-            i for i in reversed(range(index)) if guard in register_effects(sm, texts[i]).writes
-        )
-        for text in texts[next(written, -1) + 1 : index]:
+        before = range(index - 1, -1, -1)
+        written = next((i for i in before if guard in register_effects(sm, texts[i]).writes), -1)
+        if written >= 0:
+            self.places |= {("UP", n) for n in _uniform_source(texts[written])}
+        for text in texts[written + 1 : index]:
             self.follow(text)
 
     def guards(self, text: SassText) -> bool:
@@ -326,7 +328,16 @@ class _GuardValue:
         if text.opcode == "ISETP.NE.AND" and shown[0] == "PT" and shown[2:] == ["RZ", "PT"]:
             source = ("R", int(rest[1].numbers[0])) if rest[1].kind == "R#" else None
             return {("P", target)} if source in self.places else set()
+        copied = any(("UP", n) in self.places for n in _uniform_source(text))
+        return {("P", target)} if copied else set()
+
+
+def _uniform_source(text: SassText) -> set[int]:
+    """The number of the uniform predicate that an instruction copies to a predicate, if any."""
+    shown = [str(x) for x in text.operands[1:]]
+    if text.opcode != "PLOP3.LUT" or not _is_sure(text) or shown[:3] != ["PT"] * 3:
         return set()
+    return {n for n in range(7) if shown[3:] == [f"UP{n}", "0x80", "0x0"]}
 
 
 def _is_sure(text: SassText) -> bool:
