@@ -45,11 +45,11 @@ class SimtCoefficients(NamedTuple):
     prologue: float = 36.0  # of a CTA, with the first copies
     cluster: float = 1900.0  # of the barriers of a cluster
     exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 130.0  # of one that the CTAs of a cluster add up, besides
+    remote: float = 130.0  # more, of one that the CTAs of a cluster add up
     store: float = 61.0  # of a store of D, for each warp
     first_store: float = 150.0  # of one, however many warps there are
     launch: float = 1.0e-6  # seconds
-    reduction: float = 2.5e-6  # seconds of the split-K reduction, besides:
+    reduction: float = 2.5e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 

@@ -46,7 +46,7 @@ TILES = {
 STACK_TILES = {(64, 2, True): (64, 32, 16)}
 # Of two matrices B besides, swapped: a warpgroup has 64 rows of each.
 PAIR_TILES = {(128, 1, False): (128, 96, 64, 48, 32, 16)}
-# Where each of the tile's columns has block scales besides: a warpgroup's 64-row blocks share them.
+# Where each of the tile's columns has block scales, more: a warpgroup's 64-row blocks share them.
 LINE_TILES = {(256, 2, False): (96,)}
 # Of prepared weights: those of 64 rows with several warpgroups are sliced along K.
 WEIGHT_TILES = {

@@ -11,7 +11,7 @@ from ...problem import Problem
 from ..tma_columns import TmaColumns
 from .coefficients import Coefficients
 
-SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 beside others
+SPARSE_PINGPONG = 1.02  # times a sparse product: 1.03 to 1.06 alone, 1.0 among others
 
 
 def sparse_wgmma_cycles(n: Any) -> tuple[Any, Any]:
