@@ -5,13 +5,16 @@
     python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s4:128 --type e4m3
     python benchmarks/mixed_input.py --m 16,256 --weights u4:128 --sparse
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
+    python benchmarks/mixed_input.py --m 4096 --type f16,bf16 --beside
 
 A line of the table has median times in µs of CUDA-graph replays, interleaved, with operands that
 rotate past the L2: packed weights N×K (f16 scales for groups), our product and torch's of f16 or
 bf16 weights, torch's ``_weight_int4pack_mm`` for 4 bits, with ``--sparse`` the same product with
 packed weights that are dense, and a copy of half the bytes of the
 weights, which reads and writes as many bytes as the product must read. A peer that fails is left
-out. Needs an NVIDIA GPU of sm_90a and PyTorch.
+out. With ``--beside`` only our product of unpacked weights is a peer, and a line has the median of
+the ratios to it, round by round, on a busy GPU and after pauses, where power does not limit the
+clock. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,7 @@ from tilewright.quantization.weight_format import (
     units_along,
 )
 
+BESIDE_PAIRS, BESIDE_WARM_UP, BURST_PAIRS = 40, 0.6, 12
 PLAIN = ("f16", "bf16")  # A's types that also multiply unpacked weights here
 Work = Callable[[int], object]
 ORDERED = np.array([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110], np.uint8)  # metadata
@@ -128,24 +133,56 @@ def torch_int4(case: MixedCase, n: int, k: int) -> Work:
     return run
 
 
-def times(works: dict[str, Work], sets: int) -> dict[str, float | str]:
-    """Median seconds of each, or why it fails."""
-    found: dict[str, float | str] = {}
-    running = {}
+def started(works: dict[str, Work]) -> tuple[dict[str, Work], dict[str, str]]:
+    """Those that run, and why the others fail."""
+    running, failed = {}, {}
     for name, work in works.items():
         try:
             work(0)
             torch.cuda.synchronize()
             running[name] = work
         except Exception as error:
-            found[name] = str(error).partition("\n")[0][:70]
+            failed[name] = str(error).partition("\n")[0][:70]
+    return running, failed
+
+
+def graphs_of(running: dict[str, Work], sets: int) -> tuple[list[torch.cuda.CUDAGraph], int]:
+    """A graph of each, and the number of its calls."""
     count = max(calls(rough_seconds(next(iter(running.values()))), QUICK.replay), sets)
     graphs = [graph(work, count) for work in running.values()]
     bursts(graphs, 1, pause=0.0)
+    return graphs, count
+
+
+def times(works: dict[str, Work], sets: int) -> dict[str, float | str]:
+    """Median seconds of each, or why it fails."""
+    running, failed = started(works)
+    found: dict[str, float | str] = {**failed}
+    graphs, count = graphs_of(running, sets)
     measured = sustained(graphs, QUICK.pairs, QUICK.warm_up)
     for name, seconds in zip(running, measured, strict=True):
         found[name] = statistics.median(seconds) / count
     return found
+
+
+def report_beside(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) -> None:
+    """Print our times beside that of our product of unpacked weights."""
+    case = MixedCase(form, m, n, k)
+    works: dict[str, Work] = {"unpacked": case.unpacked, "packed": case.work(None)}
+    works |= {config: case.work(config) for config in configs}
+    running, failed = started(works)
+    graphs, count = graphs_of(running, len(case.x))
+    busy, rested = sustained(graphs, BESIDE_PAIRS, BESIDE_WARM_UP), bursts(graphs, BURST_PAIRS)
+    print(f"{m}×{n}×{k} {form} {form.operand}: µs, times unpacked; after pauses the same")
+    for i, name in enumerate(running):
+        shown = []
+        for measured in (busy, rested):
+            ratios = [x / one for x, one in zip(measured[i], measured[0], strict=True)]
+            microseconds = 1e6 * statistics.median(measured[i]) / count
+            shown += [f"{microseconds:8.2f} {statistics.median(ratios):6.3f}"]
+        print("   ", *shown, name, flush=True)
+    for name, why in failed.items():
+        print(f"    {name}: {why}")
 
 
 def report(form: WeightFormat, m: int, n: int, k: int, configs: list[str], *, peers: bool) -> None:
@@ -173,21 +210,25 @@ def main() -> None:
     parser.add_argument("--nk", default="8192x8192", help="N and K of the weights")
     parser.add_argument("--weights", default="u4:128", help="type:group, separated by commas")
     parser.add_argument("--zeros", default="none", help="none, integer, f16")
-    parser.add_argument("--type", default="bf16", help="of A: f16, bf16, e4m3, s8")
+    parser.add_argument("--type", default="bf16", help="of A: f16, bf16, e4m3, s8; or several")
     parser.add_argument("--static", action="store_true", help="weights wait for no kernel")
     parser.add_argument("--sparse", action="store_true", help="weights are 2:4 sparse")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--beside", action="store_true", help="ratios to the unpacked product")
     given = parser.parse_args()
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     n, k = map(int, given.nk.split("x"))
-    for weights in given.weights.split(","):
+    for operand, weights in product(given.type.split(","), given.weights.split(",")):
         type_, group = weights.split(":")
         each = int(group) // (1 + given.sparse)  # of stored elements
         more = 0, given.static, given.sparse
-        form = WeightFormat(type_, given.type, each, "f16", given.zeros, *more)
+        form = WeightFormat(type_, operand, each, "f16", given.zeros, *more)
         for m in map(int, given.m.split(",")):
-            report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
+            if given.beside:
+                report_beside(form, m, n, k, given.configs.split())
+            else:
+                report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
             torch.cuda.empty_cache()
 
 
