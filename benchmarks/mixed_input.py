@@ -6,6 +6,7 @@
     python benchmarks/mixed_input.py --m 16,256 --weights u4:128 --sparse
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
     python benchmarks/mixed_input.py --m 4096 --type f16,bf16 --beside
+    python benchmarks/mixed_input.py --m 16,256,4096 --gate
 
 A line of the table has median times in µs of CUDA-graph replays, interleaved, with operands that
 rotate past the L2: packed weights N×K (f16 scales for groups), our product and torch's of f16 or
@@ -14,7 +15,9 @@ packed weights that are dense, and a copy of half the bytes of the
 weights, which reads and writes as many bytes as the product must read. A peer that fails is left
 out. With ``--beside`` only our product of unpacked weights is a peer, and a line has the median of
 the ratios to it, round by round, on a busy GPU and after pauses, where power does not limit the
-clock. Needs an NVIDIA GPU of sm_90a and PyTorch.
+clock. With ``--gate`` two such matrices are multiplied, SwiGLU: in two products, of which the first
+stores f32; in one kernel, by the configuration that is chosen for it (``tma``) and those given;
+and as the layer does (``linear``); ``wide`` is one product by as many weights. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -165,6 +168,82 @@ def times(works: dict[str, Work], sets: int) -> dict[str, float | str]:
     return found
 
 
+def swiglu(gate: Any, acc: Any) -> Any:
+    """The gated layer's epilogue."""
+    return tilewright.silu(gate) * acc
+
+
+def of_operand(acc: Any, gate: Any) -> Any:
+    """The same where the gate is an operand."""
+    return tilewright.silu(gate) * acc
+
+
+class GatedCase(MixedCase):
+    """The operands of a gated layer, one of which is the f32 gate of two products."""
+
+    def __init__(self, form: WeightFormat, m: int, n: int, k: int) -> None:
+        super().__init__(form, m, n, k)
+        self.gates = [
+            PreparedWeights(w.units.flip(0).contiguous(), form, (k, n)) for w in self.weights
+        ]
+        self.first = torch.empty((m, n), device="cuda", dtype=torch.float32)
+
+    def together(self, config: str | None) -> Work:
+        """One kernel; ``"tma"``: by the configuration that is chosen for it, None: where that is
+        estimated to be faster.
+        """
+
+        def run(i: int) -> Any:
+            i %= len(self.x)
+            pair, out = (self.gates[i], self.weights[i]), self.d[i]
+            return tilewright.matmul(self.x[i], pair, epilogue=swiglu, out=out, config=config)
+
+        return run
+
+    def in_two(self, i: int) -> Any:
+        """Two products."""
+        i %= len(self.x)
+        x, w, out = self.x[i], self.weights[i], self.d[i]
+        first = tilewright.matmul(x, self.gates[i], out=self.first, out_dtype="f32")
+        return tilewright.matmul(x, w, epilogue=of_operand, gate=first, out=out)
+
+    def wide(self, form: WeightFormat) -> Work:
+        """One product by as many weights."""
+        k, n = self.weights[0].shape
+        wide = [
+            PreparedWeights(torch.cat((one.units, w.units)), form, (k, 2 * n))
+            for one, w in zip(self.gates, self.weights, strict=True)
+        ]
+        out = self.x[0].new_empty((len(self.x[0]), 2 * n), dtype=self.d[0].dtype)
+        return lambda i: tilewright.matmul(self.x[i % len(wide)], wide[i % len(wide)], out=out)
+
+    def error(self, work: Work) -> float:
+        """The largest difference from two products, by their largest element."""
+        expected = self.in_two(0).float().clone()
+        self.d[0].fill_(torch.nan)
+        difference = (work(0).float() - expected).abs() / expected.abs().max()
+        return float(difference.nan_to_num(nan=torch.inf).max())
+
+
+def report_gate(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) -> None:
+    """Print the times of a gated layer in one kernel and in two products."""
+    case = GatedCase(form, m, n, k)
+    works: dict[str, Work] = {"two products": case.in_two, "wide": case.wide(form)}
+    works |= {name: case.together(name) for name in ("tma", *configs)}
+    works["linear"] = case.together(None)
+    running, failed = started(works)
+    graphs, count = graphs_of(running, len(case.x))
+    measured = sustained(graphs, QUICK.pairs, QUICK.warm_up)
+    print(f"{m}×2·{n}×{k} {form} {form.operand}: µs, two products by it, difference")
+    for name, seconds in zip(running, measured, strict=True):
+        ratios = [two / one for one, two in zip(seconds, measured[0], strict=True)]
+        shown = f"{1e6 * statistics.median(seconds) / count:8.2f} {statistics.median(ratios):6.3f}"
+        error = "" if name == "wide" else f"{case.error(running[name]):.0e}"
+        print("   ", shown, name, error, flush=True)
+    for name, why in failed.items():
+        print(f"    {name}: {why}")
+
+
 def report_beside(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) -> None:
     """Print our times beside that of our product of unpacked weights."""
     case = MixedCase(form, m, n, k)
@@ -215,6 +294,7 @@ def main() -> None:
     parser.add_argument("--sparse", action="store_true", help="weights are 2:4 sparse")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--gate", action="store_true", help="two matrices, SwiGLU")
     parser.add_argument("--beside", action="store_true", help="ratios to the unpacked product")
     given = parser.parse_args()
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
@@ -225,8 +305,9 @@ def main() -> None:
         more = 0, given.static, given.sparse
         form = WeightFormat(type_, operand, each, "f16", given.zeros, *more)
         for m in map(int, given.m.split(",")):
-            if given.beside:
-                report_beside(form, m, n, k, given.configs.split())
+            if given.beside or given.gate:
+                show = report_gate if given.gate else report_beside
+                show(form, m, n, k, given.configs.split())
             else:
                 report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
             torch.cuda.empty_cache()

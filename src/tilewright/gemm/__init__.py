@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from .problem import Problem
     from .roofline import Roofline, roofline
+    from .tma.mixed_input.pair_estimate import is_faster_together
     from .tma.tma_config import TmaConfig
 
 __getattr__, __dir__ = exports(__name__, __file__)
@@ -43,5 +44,6 @@ __all__ = [
     "TABLE", "AnyConfig", "Config", "GemmKernel", "KernelArguments", "KernelLaunch", "LaunchShape",
     "MatrixStrides", "Problem", "Roofline", "SimtConfig", "TmaConfig",
     "build", "check", "choose", "complete", "kernel_arguments", "kernels", "launch_shape",
-    "launches", "parse", "ranked", "relayout_problem", "roofline", "workspace_bytes",
+    "is_faster_together", "launches", "parse", "ranked", "relayout_problem", "roofline",
+    "workspace_bytes",
 ]  # fmt: skip

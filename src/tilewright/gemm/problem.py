@@ -101,12 +101,12 @@ class Problem:
     the accumulator is promoted to f32 every 128 of K. ``epilogue``: what is computed from the
     accumulator instead of α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns
     each, and the epilogue makes one D of n/2 columns from both accumulators. ``scaling``: blocks of
-    8-bit floats along K have scales. ``weights``: B is prepared weights of this format, converted
-    to A's type ``b``. ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4 sparse (tf32: 1:2, 4-bit
-    types: pairs) along K, and stored without half of its elements, K-major. ``groups``: there are
-    ``batch`` groups of rows, each with a matrix B of its own, and M counts the rows of all groups,
-    or is the capacity of each; or groups along K, each with a D of its own, and K counts all of
-    them. Raises DtypeError, ProblemError.
+    8-bit floats along K have scales. ``weights``: B is prepared weights of this format (of a pair
+    both are), converted to A's type ``b``. ``sparse``: ``a`` or ``b`` (of a pair both) is 2:4
+    sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored without half of its elements,
+    K-major. ``groups``: there are ``batch`` groups of rows, each with a matrix B of its own, and M
+    counts the rows of all groups, or is the capacity of each; or groups along K, each with a D of
+    its own, and K counts all of them. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -193,8 +193,8 @@ class Problem:
             return
         if self.weights.operand != self.a:
             raise DtypeError(f"weights for {self.weights.operand} exclude A of {self.a}")
-        if self.b_major != "k" or self.pair:
-            raise ProblemError("prepared weights must be a K-major B, and no pair of matrices")
+        if self.b_major != "k":
+            raise ProblemError(f"prepared weights must be a K-major B, got {self.b_major}-major")
 
     def _check_sparse(self) -> None:
         if self.sparse not in ("", "a", "b"):

@@ -64,8 +64,9 @@ class Packed(MatrixOperators):
     order: Any = None
     global_scale: Any = None
     transposed: bool = False
-    # By the type of A; shared with ``.T``.
+    # By the type of A; shared with ``.T``, as are the orders that ``order`` was compared with.
     prepared: dict[str, PreparedWeights] = field(default_factory=dict, init=False)
+    orders: dict[int, tuple[Any, bool]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         t = weight_type(self.type)
@@ -155,8 +156,34 @@ class Packed(MatrixOperators):
         made = type(self)(
             **arrays, type=self.type, group=self.group, transposed=not self.transposed
         )
-        made.__dict__.update(prepared=self.prepared, T=self)
+        made.__dict__.update(prepared=self.prepared, orders=self.orders, T=self)
         return made
+
+    @cached_property
+    def halves(self) -> tuple[Packed, Packed]:
+        """The first and the second half of the rows N (columns of a transposed matrix), of the same
+        memory: the gate and the other weights of a gated layer that has one matrix of both.
+
+        >>> gate, up = packed.halves; y = tilewright.linear(x, up, gate=gate, activation="silu")
+
+        Raises ProblemError for an odd N, and for sparse weights.
+        """
+        rows = self._rows_and_depth[-2]
+        if rows % 2 or len(self.array_names) > len(Packed.array_names):
+            what = "halves are those of a dense matrix with an even number of rows"
+            raise ProblemError(f"{what}, got {self}")
+        if self.transposed:
+            first, second = self.T.halves
+            return first.T, second.T
+        return self._row_range(0, rows // 2), self._row_range(rows // 2, rows)
+
+    def _row_range(self, begin: int, end: int) -> Packed:
+        """Some of the rows, of the same memory."""
+        arrays = {name: getattr(self, name) for name in self.array_names}
+        for name in ("data", "scales", "zeros"):
+            if hasattr(arrays[name], "shape"):
+                arrays[name] = arrays[name][..., begin:end, :]
+        return type(self)(**arrays, type=self.type, group=self.group)
 
     @property
     def format(self) -> str:

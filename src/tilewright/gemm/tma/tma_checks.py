@@ -142,12 +142,18 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
                 ": two matrices B exclude split-K, and clusters of which more than 2 CTAs share B"
             ),
         )
+        whole = config.warpgroup_rows % (2 * WGMMA_ROWS) == 0
+        halves = _divides_pair(problem, config)
         yield _Rule(
-            select(config.swap, config.warpgroup_rows % (2 * WGMMA_ROWS) != 0, False),
+            select(config.swap, select(whole | halves, False, True), False),
             lambda: (
                 f": a warpgroup must have a multiple of {2 * WGMMA_ROWS} rows of a swapped pair, "
                 f"got {config.warpgroup_rows}"
             ),
+        )
+        yield _Rule(
+            halves & (config.stream_k > 0),
+            lambda: ": warpgroups that divide a pair exclude stream-K",
         )
     sizes = problem.epilogue.output_bytes
     width, least = config.graph_epilogue_width(problem), STORE_BYTES // min(sizes)
@@ -156,6 +162,12 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         select(config.swap, False, width < least),
         lambda: f": tile_n must be a multiple of {least} for this epilogue, got {bn}",
     )
+
+
+def _divides_pair(problem: Problem, config: Geometry) -> Any:
+    """Whether two warpgroups, or two sets of them that share k-blocks, divide a pair."""
+    two = select(config.pingpong, False, config.epilogue_warpgroups == 2)
+    return two & config.divides_pair(problem)
 
 
 def _sparse_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
@@ -230,7 +242,12 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     )
     if problem.weights is None:
         return
-    bk = config.tile[2]
+    bm, _, bk = config.tile
+    alone = select(config.divides_pair(problem), False, bm != WGMMA_ROWS)
+    yield _Rule(
+        (config.slices > 1) & alone,
+        lambda: f": sliced-K requires tile_m of {WGMMA_ROWS}, or of a pair {2 * WGMMA_ROWS}",
+    )
     yield _Rule(config.swap != 1, lambda: ": prepared weights require a swapped product (~)")
     unit_k = problem.weights.unit_k
     most = unit_k * UNITS_MULTIPLE

@@ -17,6 +17,7 @@ from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
+SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks so many warpgroups share
 
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)")
 
@@ -26,12 +27,13 @@ class TmaConfig(TmaGeometry[int]):
     """Kernel ``tma``: a producer warp fills ``stages`` by TMA copies, consumers issue wgmma.
 
     ``tile``: M, N, K of a CTA's tile. ``consumers``: warpgroups that share the rows of a tile, or
-    with ``pingpong`` two that process alternate tiles; several with a tile of 64 rows
-    share its k-blocks (sliced-K). ``cluster``: CTAs along M and along N, which
-    multicast the operands they share. ``split``: split-K, whose partial accumulators a reduction
-    kernel adds in order; with ``tail`` only the tiles of the tail wave are split. ``group``: rows
-    of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the tile's M is the
-    problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a static stride.
+    with ``pingpong`` two that process alternate tiles; several with a tile of 64 rows share its
+    k-blocks (sliced-K), and so do 4 with 128 rows of a pair. ``cluster``: CTAs along M and along N,
+    which multicast the operands they share. ``split``: split-K, whose partial accumulators a
+    reduction kernel adds in order; with ``tail`` only the tiles of the tail wave are split.
+    ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the
+    tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a
+    static stride.
     ``stream_k``: groups of this number of clusters share the k-blocks of the tail wave's tiles
     evenly; 0: none do. Raises ConfigError.
     """
@@ -51,13 +53,13 @@ class TmaConfig(TmaGeometry[int]):
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
         bm, bn, bk = self.tile
-        most = MAX_SLICES if bm == WGMMA_ROWS else 3
+        most = MAX_SLICES if bm in SLICED_ROWS else 3
         if not 1 <= self.consumers <= most or (self.pingpong and self.consumers != 2):
             raise ConfigError(
                 f"{self}: consumer warpgroups must be 1 to 3, or {MAX_SLICES} for tile_m of "
-                f"{WGMMA_ROWS}, and 2 for pingpong"
+                f"{' or '.join(map(str, SLICED_ROWS))}, and 2 for pingpong"
             )
-        rows = WGMMA_ROWS * (1 if self.pingpong or bm == WGMMA_ROWS else self.consumers)
+        rows = WGMMA_ROWS * (1 if self.pingpong or self.slices > 1 else self.consumers)
         if bm < WGMMA_ROWS or bm % rows:
             raise ConfigError(f"{self}: tile_m must be a multiple of {rows}, got {bm}")
         if not 8 <= bn <= 256 or bn % 8:

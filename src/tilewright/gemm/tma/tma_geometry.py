@@ -7,7 +7,7 @@ formulas are the same.
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any
 
 from ...dtypes import dtype
 from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
@@ -16,9 +16,10 @@ from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
 from .mainloop.scale_run import ScaleRun
+from .mainloop.warpgroup_sharing import WARPGROUP as WARPGROUP
+from .mainloop.warpgroup_sharing import WGMMA_ROWS as WGMMA_ROWS
+from .mainloop.warpgroup_sharing import WarpgroupSharing
 
-WARPGROUP = 128
-WGMMA_ROWS = 64  # rows of D per wgmma
 GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
 MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
@@ -32,73 +33,10 @@ BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
 MAX_SHARED_BYTES = DEFAULT_DEVICE.limits.shared_per_block  # of a CTA on all devices with wgmma
 
 
-class TmaGeometry(Generic[N]):
+class TmaGeometry(WarpgroupSharing[N]):
     """The fields of a configuration, as numbers or as columns, and what follows from them."""
 
     __slots__ = ()
-
-    tile: tuple[N, N, N]
-    consumers: N
-    stages: N
-    cluster: tuple[N, N]
-    pingpong: Any
-    split: N
-    tail: Any
-    group: N
-    swap: Any
-    dynamic: Any
-    stream_k: N
-
-    @property
-    def threads(self) -> N:
-        """Threads of a CTA."""
-        return WARPGROUP * (1 + self.consumers)
-
-    @property
-    def ctas(self) -> N:
-        """CTAs of a cluster."""
-        return self.cluster[0] * self.cluster[1]
-
-    @property
-    def slices(self) -> N:
-        """Warpgroups that compute the same rows, each from some of the k-blocks (sliced-K)."""
-        shared = larger(1, WGMMA_ROWS * self.consumers // self.tile[0])
-        slices: N = select(self.pingpong, 1, shared)
-        return slices
-
-    @property
-    def epilogue_warpgroups(self) -> N:
-        """Consumer warpgroups that store tiles, or rows of tiles: one of those that share rows."""
-        return self.consumers // self.slices
-
-    @property
-    def warpgroup_rows(self) -> N:
-        """Rows of the tile that a consumer warpgroup computes."""
-        rows: N = self.tile[0] // select(self.pingpong, 1, self.epilogue_warpgroups)
-        return rows
-
-    @property
-    def slice_bytes(self) -> N:
-        """Bytes of shared memory for the accumulators of a slice, with sliced-K."""
-        own: N = select(self.slices > 1, self.accumulator_registers * WARPGROUP * 4, 0)
-        return own
-
-    @property
-    def accumulator_registers(self) -> N:
-        """Accumulator registers of a thread."""
-        return self.warpgroup_rows * self.tile[1] // WARPGROUP
-
-    @property
-    def stores_partial(self) -> Any:
-        """Whether every tile is split along K: the epilogue stores 32-bit partial accumulators, and
-        the split-K reduction kernel writes D.
-        """
-        return select(self.tail, False, self.split > 1)
-
-    @property
-    def mixes_partials(self) -> Any:
-        """Whether some work tiles give D, and others partial accumulators."""
-        return self.tail | (self.stream_k > 0)
 
     def stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""
@@ -169,7 +107,8 @@ class TmaGeometry(Generic[N]):
 
     def d_warpgroup_rows(self, problem: Problem) -> N:
         """Rows of the tile in D that a consumer warpgroup stores."""
-        rows: N = self.d_tile(problem)[0] // select(self.pingpong, 1, self.epilogue_warpgroups)
+        shared = select(self.pingpong, 1, self.storing_warpgroups(problem))
+        rows: N = self.d_tile(problem)[0] // shared
         return rows
 
     def graph_epilogue_width(self, problem: Problem) -> N:
@@ -189,7 +128,7 @@ class TmaGeometry(Generic[N]):
         sizes = problem.epilogue.output_bytes
         elements = WGMMA_ROWS * self.graph_epilogue_width(problem)
         tiles = sum(-(-elements * size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
-        graph = self.epilogue_warpgroups * EPILOGUE_BUFFERS * tiles
+        graph = self.storing_warpgroups(problem) * EPILOGUE_BUFFERS * tiles
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
         return total
 
@@ -228,7 +167,8 @@ class TmaGeometry(Generic[N]):
         if problem.epilogue is None or not any(problem.epilogue.tensor_inputs()):
             none: N = 0 * self.stages
             return none
-        return self.epilogue_warpgroups * self.load_stages(problem) * self.load_stage_bytes(problem)
+        warpgroups = self.storing_warpgroups(problem)
+        return warpgroups * self.load_stages(problem) * self.load_stage_bytes(problem)
 
     def loads_by_tma(self, problem: Problem) -> Any:
         """Whether tensor copies load matrix operands of the epilogue: there are some, and their
@@ -287,12 +227,12 @@ class TmaGeometry(Generic[N]):
         total: N = self._shared_bytes_without_vectors(problem) + vectors
         return total
 
-    def slice_buffers(self, problem: Problem) -> N:
-        """Buffers for the accumulators of slices: one for each slice but the first where they fit
-        beside the rest, else one for all.
+    def handed_buffers(self, problem: Problem) -> N:
+        """Buffers for the accumulators that warpgroups hand over: one for each of them where they
+        fit beside the rest, else one for all.
         """
-        others = self.slices - 1
-        more = (others - 1) * self.slice_bytes
+        others = self.handing_warpgroups(problem)
+        more = (others - 1) * self.handed_bytes(problem)
         fits_all = self.shared_bytes(problem) + more <= MAX_SHARED_BYTES
         buffers: N = select((others > 1) & fits_all, others, 1)
         return buffers
@@ -310,7 +250,7 @@ class TmaGeometry(Generic[N]):
         return self.stage_bytes(problem) + self.scale_stage_bytes(problem)
 
     def _bytes_outside_stages(self, problem: Problem) -> N:
-        more = 0 if problem.weights is None else SHARED_ALIGNMENT + self.slice_bytes
+        more = 0 if problem.weights is None else SHARED_ALIGNMENT + self.handed_bytes(problem)
         total: N = self.epilogue_shared_bytes(problem) + BARRIER_BYTES + more
         return total + self.gather_bytes(problem)
 

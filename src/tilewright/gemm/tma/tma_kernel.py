@@ -41,13 +41,21 @@ from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .grouped.gather_warp import GatherPipeline
 from .grouped.schedulers import grouped_tile_scheduler, place_matrices, row_scatter
+from .launch.tma_parameters import (
+    PairParameters,
+    ScaledParameters,
+    SparseParameters,
+    TmaParameters,
+    WeightParameters,
+    tma_parameters,
+)
 from .mainloop.copy_warp import run_copy_warp
 from .mainloop.scale_load_warp import LANES, SCALE_WARP
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
-from .mixed_input.unit_copy import UnitCopy
+from .mixed_input.unit_copy import PairUnitCopy, UnitCopy
 from .problem_list.problem_copies import copy_classes
 from .problem_list.problem_epilogue import epilogue_class
 from .sparse.metadata_copy import MetadataCopy
@@ -64,14 +72,6 @@ from .stage_operands import (
 from .stream_k.partial_exchange import PartialExchange
 from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from .tile_scheduler import TileScheduler, WorkTileInfo
-from .tma_arguments import (
-    PairParameters,
-    ScaledParameters,
-    SparseParameters,
-    TmaParameters,
-    WeightParameters,
-    tma_parameters,
-)
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
@@ -149,10 +149,10 @@ class TmaKernel:
         self.stages = SharedStages(
             StageOperand(left, left_address), StageOperand(right, right_address), pipeline, metadata
         )
-        self.slice_address = None
-        if config.slices > 1:
-            slices = config.slice_bytes * config.slice_buffers(problem)
-            self.slice_address = k.dynamic_shared(slices, 16).address()
+        self.handed_address = None
+        if config.hands_over(problem):
+            size = config.handed_bytes(problem) * config.handed_buffers(problem)
+            self.handed_address = k.dynamic_shared(size, 16).address()
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
@@ -260,7 +260,7 @@ class TmaKernel:
                     k, self.problem, config, self.parameters, stages, self.scales, self.scheduler
                 )
         if self.operands and (self.loads or self.vectors):
-            with k.if_((warp > 0) & (warp <= config.epilogue_warpgroups)):
+            with k.if_((warp > 0) & (warp <= config.storing_warpgroups(self.problem))):
                 EpilogueLoadWarp(
                     k, self.problem, config, self.operands, self.loads, self.vectors,
                     self.scheduler, warp - 1,
@@ -277,7 +277,8 @@ class TmaKernel:
         right: StageCopy
         left: StageCopy
         if isinstance(p, WeightParameters):
-            left = UnitCopy(k, stages.left, p, share=left_share, multicast=left_mask)
+            units = PairUnitCopy if self.problem.pair else UnitCopy
+            left = units(k, stages.left, p, share=left_share, multicast=left_mask)
             right = TmaCopy(
                 k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
                 multicast=right_mask,
@@ -309,7 +310,8 @@ class TmaKernel:
         k, config = self.k, self.config
         k.wait_for_prior_grids()
         consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
-        alone = config.pingpong or config.slices > 1
+        one_stores = config.hands_over(self.problem)
+        alone = config.pingpong or one_stores
         first_row = 0 if alone else consumer * config.d_warpgroup_rows(self.problem)
         state = self.stages.pipeline.make_consumer_state()
         mainloop = self._mainloop(consumer, state)
@@ -325,7 +327,7 @@ class TmaKernel:
                 self.order.wait()
             mainloop.begin(tile, first_row)
             accumulators = mainloop.run(k.max(tile.k_blocks, 1), next_k_blocks)
-            with k.if_(consumer == 0 if config.slices > 1 else True):
+            with k.if_(consumer == 0 if one_stores else True):
                 store(tile, accumulators)
 
         def store(tile: WorkTileInfo, accumulators: list[list[Any]]) -> None:
@@ -358,7 +360,7 @@ class TmaKernel:
         if self.scales:
             return ScaledMainloop(k, problem, config, self.scales, *more)
         if problem.weights is not None:
-            return MixedInputMainloop(k, problem, config, self.slice_address, *more)
+            return MixedInputMainloop(k, problem, config, self.handed_address, *more)
         return mainloop_class(problem)(k, problem, config, *more)
 
     def _exchange(self, consumer: Any) -> PartialExchange | None:
@@ -372,7 +374,7 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.epilogue_shared_bytes(problem) // config.epilogue_warpgroups
+        size = config.epilogue_shared_bytes(problem) // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)

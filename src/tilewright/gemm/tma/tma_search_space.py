@@ -57,6 +57,14 @@ WEIGHT_TILES = {
     (64, 3, False): (64, 48, 32, 16),
     (64, 4, False): (32, 16),
 }
+# Of a pair of them: two warpgroups with 64 rows of each matrix, one that has both, or two (or twice
+# two, sliced along K) that have one each.
+WEIGHT_PAIR_TILES = {
+    (256, 2, False): (128, 96, 64),
+    (128, 1, False): (128, 96, 64, 32, 16),
+    (128, 2, False): (160, 128, 96, 64, 32, 16),
+    (128, 4, False): (32, 16),
+}
 # Tiles that are candidates for any N: a pair of MN-major matrices B needs two swizzled rows.
 MIN_TILE_N, PAIR_TILE_N = 16, 128
 FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
@@ -113,11 +121,12 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     indices: dict[_Warpgroups, dict[int, list[int]]] = {}
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
     k_tile = k_tile if problem.weights is None else problem.weights.unit_k
+    least = WGMMA_ROWS * (1 + problem.pair)
     for warpgroups in _warpgroups(problem):
         (bm, consumers, pingpong, swap), table = warpgroups, _table(problem, warpgroups)
         by_width = indices[warpgroups] = {}
         for bn in range(min(table), max(table) + 1, 8 if swap else 16):
-            small = bm * bn < LARGE_TILE if problem.weights is None else bm == WGMMA_ROWS
+            small = bm * bn < LARGE_TILE if problem.weights is None else bm == least
             factors = ((1, 2, 4) if problem.sparse else (1, 2)) if small else (1,)
             k_tiles = [k_tile * factor for factor in factors]
             by_width[bn] = [len(tiles) + i for i in range(len(k_tiles))]
@@ -139,7 +148,7 @@ def _costs(relaid: Traits, device: DeviceSpec, name: str) -> TileCosts:
 def _warpgroups(problem: Problem) -> list[_Warpgroups]:
     """The tables' warpgroups, each as it is and swapped; with prepared weights swapped."""
     if problem.weights is not None:
-        return [(*warpgroups, True) for warpgroups in WEIGHT_TILES]
+        return [(*warpgroups, True) for warpgroups in _weight_tiles(problem)]
     tables = TILES | STACK_TILES
     found = [(*warpgroups, swap) for warpgroups, swap in product(tables, (False, True))]
     if problem.pair:
@@ -151,10 +160,15 @@ def _table(problem: Problem, warpgroups: _Warpgroups) -> tuple[int, ...]:
     """The table's tile N."""
     key = warpgroups[:3]
     if problem.weights is not None:
-        return WEIGHT_TILES[key]
+        return _weight_tiles(problem)[key]
     if key in LINE_TILES and _has_column_scales(problem, warpgroups[3]):
         return LINE_TILES[key]
     return (TILES | STACK_TILES | PAIR_TILES)[key]
+
+
+def _weight_tiles(problem: Problem) -> dict[tuple[int, int, bool], tuple[int, ...]]:
+    """The tables of prepared weights."""
+    return WEIGHT_PAIR_TILES if problem.pair else WEIGHT_TILES
 
 
 def _has_column_scales(problem: Problem, swap: bool) -> bool:

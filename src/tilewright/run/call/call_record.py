@@ -30,7 +30,8 @@ class CallRecord:
 
     ``swapped``: they compute Dᵀ = Bᵀ Aᵀ. ``accumulator`` is the accumulator's type, ``workspace``
     the bytes of device memory that the call needs besides its matrices, ``layouts`` the layouts of
-    a, b, c and d.
+    a, b, c and d. ``is_divided``: it multiplies by two matrices of packed weights, and two products
+    are estimated to be faster.
     """
 
     swapped: bool
@@ -38,6 +39,7 @@ class CallRecord:
     workspace: int
     layouts: dict[str, OperandLayout]
     kernels: tuple[KernelRecord, ...]
+    is_divided: bool = False
 
     def pack(self) -> bytes:
         """The record as bytes; ``CallRecord.unpack`` is the inverse."""

@@ -51,7 +51,7 @@ class Dispatch:
         depth = request.mnk[2]
         if request.is_tf32x3 and depth * TF32X3_TERMS >= SIZE_LIMIT:
             raise ProblemError(f"K must be less than 2^31 / 3 with precision='tf32x3', got {depth}")
-        self.request, self.target = request, target
+        self.request, self.target, self.chosen = request, target, config is None
         self.staged = request.a.device == "cpu"
         self._d = request.out or contiguous_signature(
             request.output_shape, request.dtype, request.a.device
@@ -98,8 +98,15 @@ class Dispatch:
         kernels = tuple(KernelRecord(str(s.kernel), s.shape, s.arguments) for s in steps)
         workspace = gemm.workspace_bytes(self.problem, self.config, self.target)
         return CallRecord(
-            self.swapped, self.problem.accumulator_type, workspace, self.layouts, kernels
-        )
+            self.swapped, self.problem.accumulator_type, workspace, self.layouts, kernels,
+            self._is_divided(),
+        )  # fmt: skip
+
+    def _is_divided(self) -> bool:
+        """Whether two products are estimated to be faster than one with two prepared matrices B."""
+        if not self.chosen or not self.problem.pair or self.problem.weights is None:
+            return False
+        return not gemm.is_faster_together(self.original_problem, self.target)
 
     def _matrix_layouts(self) -> dict[str, MatrixLayout]:
         """The layout of each matrix, or of its copy if the kernel can't read it."""
@@ -269,7 +276,7 @@ class Dispatch:
         required = {"a": (row_major[0], aligns[0]), "b": (row_major[1], aligns[1])}
         required["b2"] = required["b"]
         if request.weights is not None:
-            required["b"] = True, 16  # the array of units
+            required["b"] = required["b2"] = True, 16  # the arrays of units
         operands = {}
         for name, layout in layouts.items():
             s = signatures[name]

@@ -24,6 +24,7 @@ from ..devices.array_placement import (
     stream_for_arrays,
     wait_for_hidden_streams,
 )
+from . import two_products
 from .alpha_beta import ScaleFactor
 from .batching.batch_loop import (
     BatchArrays,
@@ -44,7 +45,7 @@ from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .operands.array_operand import ArrayOperand
 from .operands.output_overlap import check_factors_apart, check_output_overlap
-from .prepared_call import Addresses, PreparedCall, prepare_call
+from .prepared_call import Addresses, PreparedCall
 from .request import (
     BlockScales,
     MatmulOptions,
@@ -119,6 +120,8 @@ def launch_with_epilogue(
     groups: RowGroups | None = None,
 ) -> LaunchedEpilogue:
     """Stages 1 to 5 of a call. ``scales``: of blocks of A and B; ``groups``: of their rows."""
+    if two_products.differ(a, b):
+        return two_products.launch_two(launch_with_epilogue, a, b, arguments, options, out, groups)
     try:
         requested = request_with_epilogue(a, b, arguments, options, out, groups and groups.request)
     except UnfoldedBatch as unfolded:
@@ -131,7 +134,9 @@ def launch_with_epilogue(
         requested = requested._replace(request=request)
     request, graph = requested.request, requested.graph
     device = device_for_arrays(requested.device, options.device)
-    prepared = prepare_call(request, device, options.config)
+    prepared = two_products.one_call(request, device, options.config)
+    if prepared is None:
+        return two_products.launch_two(launch_with_epilogue, a, b, arguments, options, out, groups)
     prepared.check_problem(problem)
     kind = array_view.kind_of(a)
     outs = requested.outs

@@ -44,7 +44,7 @@ def fast_matmul(
     ``fast_call(a, b, c, out, alpha, beta, operands)``.
     """
     a, b, c, out, alpha, beta, operands = arguments
-    if is_gathered(b):
+    if not call.in_place or is_gathered(*(b if isinstance(b, tuple | list) else (b,))):
         return None
     statements = ["if operands.keys() != names:", "    return None"]
     matrices = {"a": a, "b": b}

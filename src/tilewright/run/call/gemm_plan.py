@@ -28,6 +28,7 @@ from ..devices.array_placement import device_for_arrays
 from ..devices.device import device as device_by_name
 from ..devices.device_protocol import ExecutionDevice
 from ..tuning.tuning_result import TuningResult
+from . import two_products
 from .alpha_beta import ALPHA, BETA
 from .batching.batch_dimensions import is_one_product, split_product
 from .batching.prepared_products import prepare
@@ -55,6 +56,8 @@ from .scaled.scaled_operands import (
     without_scales,
 )
 from .staging import StagedCall
+
+_NO_PLAN = "a plan is of one kernel, got two matrices b that two products multiply"
 
 
 class _LastCall(threading.local):
@@ -324,10 +327,14 @@ def _plan_with_epilogue(
         found = without_scales(a, b, own.function, own.operands, options.static)
         a, b, function, operands, scales = found
         arguments = own._replace(function=function, operands=operands)
+    if two_products.differ(a, b):
+        raise ProblemError(_NO_PLAN, hint="a plan of each")
     requested = request_with_epilogue(a, b, arguments, options, out)
     request = requested.request
     if scales is not None:
         request, _ = request_with_scales(request, scales)
     on = device_for_arrays(requested.device, options.device)
-    prepared = prepare_call(request, on, options.config)
+    prepared = two_products.one_call(request, on, options.config)
+    if prepared is None:
+        raise ProblemError(_NO_PLAN, hint="a plan of each")
     return replace(Plan.of(prepared, options.config, own.function), kept=kept_share(a, b))

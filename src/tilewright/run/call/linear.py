@@ -18,7 +18,6 @@ from .epilogue_call import launch_with_epilogue
 from .epilogue_fast_call import LaunchedEpilogue, fast_call_with_epilogue
 from .epilogue_request import EpilogueArguments
 from .fast_path import CallCache, CallForm, D, FastCall
-from .matmul import matmul
 from .request import MatmulOptions
 from .scaled.fast_scaled_call import is_gathered, unpacked
 from .scaled.scaled_operands import has_quantized, without_scales
@@ -52,7 +51,7 @@ def linear(
     The two weights may be halves of one matrix.
 
     ``x`` (M, K) and the weights may be ``Scaled`` matrices, with scales that ``matmul`` takes, and
-    the weights ``Packed``; with a gate these are two products, the first of which is kept in f32.
+    the weights ``Packed``, with a gate both.
 
     ``save``: values to return besides, rounded to the result's type: ``preactivation`` (x wᵀ +
     bias) and ``gate`` (x gateᵀ). The result then is a dict with the layer's output as ``y``.
@@ -111,8 +110,9 @@ class _Layer(NamedTuple):
     ) -> tuple[LaunchedEpilogue, tuple[int, ...]]:
         """The call, of matrices in the same memory, and the shape of the layer's output."""
         x, w, bias, gate, residual, out = self
-        packed = gate is not None and _are_packed(w, gate)
-        epilogue = layer_epilogue(activation, gate is not None, save, by_operand=packed)
+        if gate is not None:
+            _check_kinds(w, gate)
+        epilogue = layer_epilogue(activation, gate is not None, save)
         *lead, depth = _shape("x", x, 1)
         columns, _ = _shape("w", w, 2, 2)
         _expect("w", w, (columns, depth))
@@ -127,10 +127,7 @@ class _Layer(NamedTuple):
         a, b, scales = x.reshape(rows, depth), w.T, None
         if gate is not None:
             _expect("gate", gate, (columns, depth))
-            if packed:
-                operands["gate"] = matmul(a, gate.T, **_gate_options(options))
-            else:
-                b = (gate.T, b)
+            b = (gate.T, b)
         flat = None if out is None else _flat_out(out, tuple(lead), columns)
         static = options.static
         if static is not None or has_quantized(a, b):
@@ -143,11 +140,11 @@ class _Layer(NamedTuple):
         self, call: LaunchedEpilogue, shape: tuple[int, ...], static: str | None
     ) -> FastCall | None:
         """The fast path for calls like this one: ``fast_call(x, w, bias, gate, residual, out)``.
-        None if a matrix is a copy, or packed with act-order or a gate, or for a stack of tokens
-        that are Scaled, whose scales may be copied.
+        None if a matrix is a copy, or packed with act-order, for two products, or for a stack of
+        tokens that are Scaled, whose scales may be copied.
         """
         stack = isinstance(self.x, Scaled) and len(self.x.shape) != 2
-        if is_gathered(self.w) or isinstance(self.gate, Packed) or stack:
+        if is_gathered(self.w, self.gate) or not call.in_place or stack:
             return None
         requested, residual = call.requested, call.requested.operands.arrays.get("residual")
         weights = {"b": self.w} if self.gate is None else {"b": self.gate, "b2": self.w}
@@ -166,20 +163,12 @@ class _Layer(NamedTuple):
         return fast_call_with_epilogue(call, form, matrices, sources, shape)
 
 
-def _are_packed(w: Any, gate: Any) -> bool:
-    """Whether both are packed: a kernel multiplies by one such matrix, so x gateᵀ is an operand, in
-    f32, of the epilogue of x wᵀ. Raises EpilogueError if one of them is.
-    """
+def _check_kinds(w: Any, gate: Any) -> None:
+    """Raise EpilogueError if one of both is packed."""
     packed = [isinstance(weights, Packed) for weights in (w, gate)]
     if packed[0] != packed[1]:
         got = f"{type(w).__name__} and {type(gate).__name__}"
         raise EpilogueError(f"w and gate must both be packed or neither, got {got}")
-    return packed[0]
-
-
-def _gate_options(options: MatmulOptions) -> dict[str, Any]:
-    """The options of x gateᵀ."""
-    return options._asdict() | {"out_dtype": "f32"}
 
 
 def check_saved(save: Any, gated: bool) -> tuple[str, ...]:
@@ -219,12 +208,9 @@ def _activation_key(activation: Any) -> Any:
     return (activation,) if named else function_key(activation)
 
 
-def layer_epilogue(
-    activation: Any, gated: bool, save: Any, *, by_operand: bool = False
-) -> Epilogue:
+def layer_epilogue(activation: Any, gated: bool, save: Any) -> Epilogue:
     """The epilogue of a layer, with operands ``bias`` and ``residual``; two accumulators if it is
-    ``gated``, the gate's first, or with a gate ``by_operand`` one, and an operand ``gate``. Raises
-    EpilogueError for an unknown activation or value to save.
+    ``gated``, the gate's first. Raises EpilogueError for an unknown activation or value to save.
     """
     key, save = _activation_key(activation), check_saved(save, gated)
     activation = _activation(activation)
@@ -244,11 +230,8 @@ def layer_epilogue(
         x = acc if bias is None else acc + bias
         return finish({"preactivation": x, "gate": gate}, activated(gate) * x, residual)
 
-    def by_gate(acc: Any, gate: Any, bias: Any = None, residual: Any = None) -> Any:
-        return with_gate(gate, acc, bias, residual)
-
-    function: Callable[..., Any] = plain if not gated else by_gate if by_operand else with_gate
-    return epilogue_with_key(function, None if key is None else (key, gated, by_operand, save))
+    function: Callable[..., Any] = with_gate if gated else plain
+    return epilogue_with_key(function, None if key is None else (key, gated, save))
 
 
 def _shape(name: str, array: Any, least: int, most: int | None = None) -> tuple[int, ...]:

@@ -48,9 +48,10 @@ def moe(
     along K.
 
     Tokens are sorted by expert on the device; the products are two ``grouped_matmul``, the first
-    with ``activation`` (a name that ``linear`` takes) fused. Of packed weights it is two, and the
-    activated gate is rounded, too. Its result and each expert's are rounded to ``x``'s type; the
-    sum over j is one of FMAs in f32, in the order of j. The host does not wait.
+    with ``activation`` (a name that ``linear`` takes) fused. It is two where only one of ``w_up``
+    and ``w_gate`` is packed, and the activated gate is rounded, too. Its result and each expert's
+    are rounded to ``x``'s type; the sum over j is one of FMAs in f32, in the order of j. The host
+    does not wait.
 
     Raises ProblemError, DtypeError and what ``grouped_matmul`` raises.
     """
@@ -84,7 +85,7 @@ def moe(
     how = {"offsets": ends, "gather": gather, "device": device}
     if isinstance(w_up, Scaled):
         rows, how["out_dtype"] = _quantized(rows, w_up), type_
-    if isinstance(w_up, Packed) or isinstance(w_gate, Packed):
+    if isinstance(w_up, Packed) != isinstance(w_gate, Packed):
         gate = grouped_matmul(rows, _transposed(w_gate), epilogue=ACTIVATIONS[activation], **how)
         inner = grouped_matmul(rows, _transposed(w_up), epilogue=_times, gate=gate, **how)
     else:

@@ -71,7 +71,8 @@ class OperandStages:
         self.stage_bytes = config.load_stage_bytes(problem)
         shared = k.dynamic_shared(config.load_bytes(problem), SHARED_ALIGNMENT)
         self.address = shared.address()
-        self.pipeline = PipelineTmaAsync(k, config.epilogue_warpgroups * self.stages, 1)
+        warpgroups = config.storing_warpgroups(problem)
+        self.pipeline = PipelineTmaAsync(k, warpgroups * self.stages, 1)
 
 
 class WarpgroupStages:

@@ -72,7 +72,7 @@ class VectorStages:
         self.buffers = 2 if config.pingpong else 1
         self.bytes = config.vector_bytes(problem) // self.buffers
         self.address = k.dynamic_shared(self.buffers * self.bytes, 16).address()
-        readers = 1 if config.pingpong else config.epilogue_warpgroups
+        readers = 1 if config.pingpong else config.storing_warpgroups(problem)
         self.pipeline = PipelineAsync(k, self.buffers, readers, WARP)
 
 

@@ -15,10 +15,10 @@ from ....builder import Builder, PipelineState, PipelineTmaAsync
 from ....layout import Tensor, make_tensor
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..launch.tma_parameters import GroupedParameters
 from ..mainloop.scale_load_warp import ScaleLoadWarp
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
-from ..tma_arguments import GroupedParameters
 from ..tma_config import TmaConfig
 from ..tma_geometry import LINES_AT_ONCE
 from .gathered_rows import GatheredRows

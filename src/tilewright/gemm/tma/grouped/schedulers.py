@@ -7,10 +7,10 @@ from typing import Any
 from ....builder import Builder
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..launch.tma_parameters import GroupedParameters, ProblemListParameters, TmaParameters
 from ..problem_list.problem_list_scheduler import ProblemListScheduler
 from ..stage_operands import TmaCopy
 from ..tile_scheduler import TileScheduler
-from ..tma_arguments import GroupedParameters, ProblemListParameters, TmaParameters
 from ..tma_config import TmaConfig
 from .grouped_tile_scheduler import GroupedTileScheduler
 from .k_grouped_tile_scheduler import KGroupedTileScheduler

@@ -6,9 +6,9 @@ from ....builder import Builder
 from ...problem import Problem
 from ..grouped.gather_warp import GatherWarp
 from ..grouped.gathered_rows import GatheredRows
+from ..launch.tma_parameters import GroupedParameters, ScaledParameters, TmaParameters
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler
-from ..tma_arguments import GroupedParameters, ScaledParameters, TmaParameters
 from ..tma_config import TmaConfig
 from .scale_load_warp import ScaleLoadWarp
 from .stage_scales import StageScales

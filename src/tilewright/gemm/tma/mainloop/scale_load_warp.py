@@ -15,8 +15,8 @@ from ...epilogue.operand_loads import load_vector
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
 from ..grouped.gathered_rows import GatheredRows
+from ..launch.tma_parameters import ScaledPairParameters, ScaledParameters
 from ..tile_scheduler import TileScheduler, WorkTileInfo
-from ..tma_arguments import ScaledPairParameters, ScaledParameters
 from ..tma_config import TmaConfig
 from .scale_run import SCALE_BYTES, ScaleRun
 from .stage_scales import StageScales

@@ -35,13 +35,13 @@ from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP
 from ..tma_operand import UnitsOperand
+from .accumulator_handover import AccumulatorHandover
 from .unit_metadata import UnitMetadata
 
 WARP = 32
 CHUNK_K = 64  # elements along K that are converted together, at most
 FRAGMENT = 4  # registers of a fragment of A
 WORD, VECTOR = 4, 16  # bytes
-SLICE_BARRIER = 15
 KEPT_COLUMNS = 96  # tile_n from which wgmma takes longer than the conversion
 SHARED_END = 1 << 30  # addresses in the shared memory of a cluster are less
 PAIRS = UNIT_ROWS // 2  # of rows r and r + 8
@@ -77,8 +77,12 @@ class MixedInputMainloop(WgmmaMainloop):
         scheduler: TileScheduler, consumer: Any, order: OrderedSequenceBarrier | None,
         state: PipelineState,
     ) -> None:  # fmt: skip
-        self.shared, self.slices, self.slice = shared, config.slices, consumer
-        self.slice_buffers = config.slice_buffers(problem)
+        self.slices, self.slice = config.slices, consumer
+        if config.slices > 1 and config.divides_pair(problem):
+            self.slice = consumer % config.slices
+        self.handover = None
+        if config.hands_over(problem):
+            self.handover = AccumulatorHandover(k, problem, config, shared, consumer)
         super().__init__(k, problem, config, stages, scheduler, consumer, order, state)
         if self.slices > 1:
             self.first = k.var(state.stage), k.var(state.phase)  # of the work tile
@@ -92,8 +96,11 @@ class MixedInputMainloop(WgmmaMainloop):
         bits = right.descriptor_bits(config.tile[1], self.right_k)
         self.right_descriptor = descriptor_start(self.stages.right.address) | bits
         first = self.stages.left.address
+        self.unit_rows = self._unit_rows()
         if config.epilogue_warpgroups > 1 and not config.pingpong:
-            first = first + consumer * (len(self.blocks) * left.row_block_bytes)
+            row_blocks = config.d_warpgroup_rows(self.problem) // UNIT_ROWS
+            part = consumer if self.slices == 1 else consumer // self.slices
+            first = first + part * (row_blocks * left.row_block_bytes)
         thread = k.tid.x & (WARPGROUP - 1)
         self.words = first + thread * VECTOR
         pair = (thread >> 5) * 8 + ((thread & 31) >> 2)
@@ -111,6 +118,11 @@ class MixedInputMainloop(WgmmaMainloop):
         self.unit_metadata = None
         if self.weights.sparse:
             self.unit_metadata = UnitMetadata(k, self.weights, first, self.steps, self.never)
+
+    def _unit_rows(self) -> list[int]:
+        """The row of the tile where each 64-row block of the first warpgroup begins."""
+        divided = self.config.divides_pair(self.problem)
+        return [0] if divided else self._block_rows()
 
     @staticmethod
     def _pair_bytes(type_: str) -> int:
@@ -150,12 +162,14 @@ class MixedInputMainloop(WgmmaMainloop):
             self._multiply_all(k_blocks)
         else:
             self._multiply_slice(k_blocks)
-            self._add_slices()
+        totals = self.total
+        if self.handover:
+            totals = self.handover.run(totals)
         self._arrive(next_k_blocks)
         with k.if_(self.empty != 0):
-            for total in chain(*self.total):
+            for total in chain(*totals):
                 total.set(0.0)
-        return self.total
+        return totals
 
     def _multiply_slice(self, k_blocks: Any) -> None:
         """Multiply every k-block that is this warpgroup's."""
@@ -171,28 +185,6 @@ class MixedInputMainloop(WgmmaMainloop):
         state.advance_by(k_blocks)
         for own, first in zip((state.stage, state.phase), self.first, strict=True):
             k.mov(own, into=first)
-
-    def _add_slices(self) -> None:
-        """Add the totals of all slices, in order, to those of the first: all at once where there
-        are buffers for all, else one after the other.
-        """
-        k, totals, together = self.k, list(chain(*self.total)), self.slice_buffers
-        thread = k.tid.x & (WARPGROUP - 1)
-        buffer = k.pointer("shared", "f32", self.shared + thread * WORD)
-        for first in range(1, self.slices, together):
-            for place in range(together):
-                with k.if_(self.slice == first + place):
-                    for i, total in enumerate(totals, place * len(totals)):
-                        buffer.store(total, index=i * WARPGROUP)
-            self._sync_slices()
-            with k.if_(self.slice == 0):
-                for i in range(together * len(totals)):
-                    total = totals[i % len(totals)]
-                    k.add(total, buffer[i * WARPGROUP], into=total)
-            self._sync_slices()
-
-    def _sync_slices(self) -> None:
-        self.k.emit("bar.sync", SLICE_BARRIER, self.slices * WARPGROUP)
 
     def _multiply_all(self, k_blocks: Any) -> None:
         """Multiply this warpgroup's k-blocks of the work tile."""
@@ -309,7 +301,7 @@ class MixedInputMainloop(WgmmaMainloop):
     def _offset(self, chunk: _Chunk) -> int:
         """Where the chunk's unit begins in a stage, in bytes."""
         unit = chunk.unit * self.weights.unit_bytes
-        return chunk.block * self.left.row_block_bytes + unit
+        return self.unit_rows[chunk.block] // UNIT_ROWS * self.left.row_block_bytes + unit
 
     def _words(self, chunk: _Chunk, stage: Any) -> list[Any]:
         """A chunk's words of the thread."""

@@ -7,9 +7,9 @@ from typing import Any
 from ....builder import Builder, Pointer
 from ....quantization.weight_format import UNIT_ROWS
 from ...kernel_scalars import global_pointer
+from ..launch.tma_parameters import WeightPairParameters, WeightParameters
 from ..stage_operands import StageCopy, StageOperand
 from ..tile_scheduler import WorkTileInfo
-from ..tma_arguments import WeightParameters
 from ..tma_operand import UnitsOperand
 
 
@@ -29,22 +29,35 @@ class UnitCopy(StageCopy):
         self.static = stage.operand.weights.static
         self.unit_k = stage.operand.weights.unit_k
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
-        self.row_blocks = (parameters.n + (UNIT_ROWS - 1)) // UNIT_ROWS
-        self.weights = global_pointer(k, parameters.weights)
+        self.row_blocks = (self._rows(parameters) + (UNIT_ROWS - 1)) // UNIT_ROWS
+        self.matrices = [global_pointer(k, address) for address in self._addresses(parameters)]
         self.own = stage.operand.extent // UNIT_ROWS // stage.operand.sharers
 
+    def _rows(self, parameters: WeightParameters) -> Any:
+        """The rows of a matrix."""
+        return parameters.n
+
+    def _addresses(self, parameters: WeightParameters) -> list[Any]:
+        """The addresses of the matrices that this CTA loads."""
+        return [parameters.weights]
+
     def begin(self, tile: WorkTileInfo) -> Any:
-        """The rows beyond the last row block repeat it: D does not depend on them."""
-        k = self.k
-        first = tile.row // UNIT_ROWS + self.share * self.own
-        self.sources = []
-        for i in range(self.own):
-            row_block = k.min(first + i, self.row_blocks - 1)
-            if tile.batch is not None:
-                row_block = row_block + tile.batch * self.row_blocks
-            offset = (row_block * self.along).to("u64") * self.unit_bytes
-            self.sources.append(self.weights + offset)
+        self._begin(tile.row // UNIT_ROWS + self.share * self.own, tile.batch)
         return self.operand.bytes
+
+    def _begin(self, first: Any, batch: Any) -> None:
+        """Go to the row block ``first`` of each matrix. The rows beyond the last row block repeat
+        it: D does not depend on them.
+        """
+        k = self.k
+        self.sources = []
+        for weights in self.matrices:
+            for i in range(self.own):
+                row_block = k.min(first + i, self.row_blocks - 1)
+                if batch is not None:
+                    row_block = row_block + batch * self.row_blocks
+                offset = (row_block * self.along).to("u64") * self.unit_bytes
+                self.sources.append(weights + offset)
 
     def target(self, stage: Any) -> Any:
         offset = self.share * (self.own * self.operand.row_block_bytes)
@@ -59,3 +72,26 @@ class UnitCopy(StageCopy):
             there = k.pointer("shared", "b8", target) + i * size
             from_ = (source + offset).aligned(16)
             k.bulk_load(there, from_, size, barrier, multicast_mask=self.multicast)
+
+
+class PairUnitCopy(UnitCopy):
+    """Bulk copies of the units of two matrices, into either half of the tile. CTAs of a cluster
+    that share the tile load one each; a CTA alone loads both.
+    """
+
+    def _rows(self, parameters: WeightParameters) -> Any:
+        return parameters.n // 2
+
+    def _addresses(self, parameters: WeightParameters) -> list[Any]:
+        assert isinstance(parameters, WeightPairParameters)
+        both = [parameters.weights, parameters.weights2]
+        return both if self.multicast is None else [self.k.select(self.share == 0, *both)]
+
+    def begin(self, tile: WorkTileInfo) -> Any:
+        self._begin(tile.row // 2 // UNIT_ROWS, tile.batch)
+        return self.operand.bytes
+
+    def target(self, stage: Any) -> Any:
+        if self.multicast is not None:
+            return super().target(stage)
+        return self.address + stage * self.operand.bytes

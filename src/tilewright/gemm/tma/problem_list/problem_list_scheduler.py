@@ -14,8 +14,8 @@ from typing import Any
 from ....builder import Builder
 from ...kernel_scalars import global_pointer
 from ...problem import Problem
+from ..launch.tma_parameters import ProblemListParameters
 from ..tile_scheduler import ProcessTile, TileScheduler, WorkTileInfo
-from ..tma_arguments import ProblemListParameters
 from ..tma_config import TmaConfig
 from .problem_record import (
     MAP_BYTES,

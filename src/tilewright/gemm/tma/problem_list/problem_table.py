@@ -13,7 +13,8 @@ from ....mma.tensor_maps import tensor_map_fields as fields
 from ....target import DeviceSpec
 from ...kernel_launch import KernelArguments, LaunchShape
 from ...problem import Problem
-from ..tma_arguments import PLACEHOLDER, tma_parameters
+from ..launch.tma_parameters import tma_parameters
+from ..tma_arguments import PLACEHOLDER
 from ..tma_config import TmaConfig
 from ..tma_graph_epilogue import output_tiles
 from ..tma_operand import GlobalMatrix, matrix_operands

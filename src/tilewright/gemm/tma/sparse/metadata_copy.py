@@ -7,9 +7,9 @@ from typing import Any
 from ....builder import Builder, Pointer
 from ....mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
 from ...kernel_scalars import global_pointer
+from ..launch.tma_parameters import SparsePairParameters, SparseParameters
 from ..stage_operands import StageCopy
 from ..tile_scheduler import WorkTileInfo
-from ..tma_arguments import SparsePairParameters, SparseParameters
 from ..tma_config import TmaConfig
 from .metadata_stages import MetadataStages
 

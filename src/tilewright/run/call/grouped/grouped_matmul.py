@@ -131,7 +131,7 @@ def grouped_matmul(
             return multiply_each(listed, function, options)
         return multiply_list(listed, function or _accumulator, options, key)
     call = _launch(a, b, given, epilogue or _accumulator, operands, options, out)
-    if key is not None and not isinstance(out, Mapping) and not is_gathered(b):
+    if key is not None and not isinstance(out, Mapping) and _may_repeat(call, b):
         arrays = {GROUP_ADDRESS: given.sizes, GATHER: gather, SCATTER: scatter}
         repeat = _fast_call(call, a, b, arrays, out, operands)
         if repeat is not None:
@@ -176,7 +176,7 @@ def _launch(
             a, b, function, operands, grouped=given.along == "m"
         )
     first = right[0] if isinstance(right, tuple | list) and len(right) == 2 else right
-    groups = row_groups(left, first, given, out)
+    groups = row_groups(left[0] if isinstance(left, tuple) else left, first, given, out)
     if given.gather is not None and isinstance(a, Scaled):
         own = tuple(name for name in operands if name in SCALES_OF_A)
         groups = groups._replace(request=groups.request._replace(gathered=own))
@@ -188,6 +188,11 @@ def _is_list(b: Any) -> bool:
     """Whether B is a list of matrices, not a pair of stacks."""
     shape = getattr(b[0], "shape", None) if type(b) in (tuple, list) and b else None
     return isinstance(shape, tuple) and len(shape) == 2
+
+
+def _may_repeat(call: LaunchedEpilogue, b: Any) -> bool:
+    """Whether calls like this one may have a fast path."""
+    return call.in_place and not is_gathered(*(b if isinstance(b, tuple | list) else (b,)))
 
 
 def _accumulator(acc: Any) -> Any:

@@ -37,14 +37,19 @@ class WeightOperands(NamedTuple):
     factor: Any
 
 
-def weight_operands(a: Any, b: Any, static: Any = None, *, grouped: bool = False) -> WeightOperands:
+def weight_operands(
+    a: Any, b: Any, static: Any = None, *, grouped: bool = False, reorders: bool = True
+) -> WeightOperands:
     """A, with its columns in the order of the weights, and B prepared for A's type.
 
     ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones; ``static``: as
-    ``matmul`` takes it; ``grouped``: a stack B has a matrix for each group of rows of A. Raises
-    DtypeError and ProblemError for weights that no kernel multiplies.
+    ``matmul`` takes it; ``grouped``: a stack B has a matrix for each group of rows of A; unless
+    it ``reorders``, A's columns stay in their order. Raises DtypeError and ProblemError for weights
+    that no kernel multiplies.
     """
     found = _operands(a, b, grouped=grouped)
+    if reorders and isinstance(b, Packed) and b.order is not None:
+        found = found._replace(a=a[..., b.order])
     if static is None:
         return found
     form = replace(found.b.format, static=True)
@@ -86,8 +91,6 @@ def _operands(a: Any, b: Any, *, grouped: bool) -> WeightOperands:
     prepared = b.prepared.get(given.dtype)
     if prepared is None:
         prepared = b.prepared[given.dtype] = prepare(b, given.dtype)
-    if b.order is not None:
-        a = a[..., b.order]
     return WeightOperands(a, prepared, b.global_scale)
 
 
@@ -119,12 +122,12 @@ def _on_host(weights: Packed) -> Packed:
     for name in (*_OF_UNITS, *weights.array_names[len(Packed.array_names) :]):
         array = getattr(weights, name)
         if hasattr(array, "shape"):
-            arrays[name] = _downloaded(array)
+            arrays[name] = downloaded(array)
             arrays[f"{name}_type"] = array_view.view(array).dtype
     return type(weights).from_arrays(arrays)
 
 
-def _downloaded(array: Any) -> Any:
+def downloaded(array: Any) -> Any:
     """The bits of an array on a GPU."""
     view = array_view.view(array)
     *lead, columns = view.shape

@@ -32,6 +32,7 @@ from ....quantization.weight_format import PreparedWeights
 from ..alpha_beta import ALPHA, BETA
 from ..request import BlockScales, MatmulArguments
 from .prepared_operand import check_static, weight_operands
+from .weight_pair import is_weight_pair, pair_operands
 from .zero_points import column_sums, row_sums
 
 MATRICES = ("a", "b", "b2")
@@ -45,7 +46,8 @@ def has_quantized(a: Any, b: Any) -> bool:
 
 class ArraysWithScales(NamedTuple):
     """The data of matrices, the epilogue function and its operands, to which scales of rows and
-    columns are added, or the block scales.
+    columns are added, or the block scales. ``a`` is two arrays where those of two packed matrices
+    have their columns in different orders.
     """
 
     a: Any
@@ -70,7 +72,7 @@ def without_scales(
         pair = isinstance(b, tuple | list)
         data = tuple(x.data for x in b) if pair else b.data
         return ArraysWithScales(a.data, data, function, {**operands}, scales)
-    if isinstance(b, _WEIGHTS):
+    if isinstance(b, _WEIGHTS) or is_weight_pair(b):
         _check_matrix("a", a)
         return _weights_as_operands(a, b, function, operands, static, grouped=grouped)
     matrices = _matrices(a, b)
@@ -110,16 +112,23 @@ def scale_operands(
 def _weights_as_operands(
     a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any, *, grouped: bool
 ) -> ArraysWithScales:
-    """``without_scales`` for packed weights, whose global scale is an operand."""
+    """``without_scales`` for packed weights, whose global scales are operands."""
     scales, data = {}, a
     if isinstance(a, Scaled):
         if a.zeros is not None:
             raise ProblemError(f"a must have no zero points for packed weights, got {a}")
         scales, data = {"a_scales": a.scales}, a.data
-    found = weight_operands(data, b, static, grouped=grouped)
-    if found.factor is not None:
-        scales["b_scales"] = found.factor
-    wrapped = with_scales(function, tuple(scales), 1)
+    found: Any
+    if is_weight_pair(b):
+        found = pair_operands(data, b, static, grouped=grouped)
+        factors = found.factors
+    else:
+        found = weight_operands(data, b, static, grouped=grouped)
+        factors = (found.factor,)
+    for name, factor in zip(MATRICES[1:], factors, strict=False):
+        if factor is not None:
+            scales[f"{name}_scales"] = factor
+    wrapped = with_scales(function, tuple(scales), len(factors))
     return ArraysWithScales(found.a, found.b, wrapped, {**operands, **scales})
 
 
@@ -130,7 +139,7 @@ def _matrices(a: Any, b: Any) -> tuple[Any, ...]:
 def _check_matrix(name: str, matrix: Any) -> None:
     if isinstance(matrix, Packed):
         raise ProblemError(
-            f"{name} must be an array or Scaled, got {matrix}: packed weights must be the only b",
+            f"{name} must be an array or Scaled, got {matrix}: packed weights must be b, or both b",
             hint=f"{name}.dequantize() is the matrix in f32",
         )
     if not isinstance(matrix, Scaled):
