@@ -17,7 +17,8 @@ out. With ``--beside`` only our product of unpacked weights is a peer, and a lin
 the ratios to it, round by round, on a busy GPU and after pauses, where power does not limit the
 clock. With ``--gate`` two such matrices are multiplied, SwiGLU: in two products, of which the first
 stores f32; in one kernel, by the configuration that is chosen for it (``tma``) and those given;
-and as the layer does (``linear``); ``wide`` is one product by as many weights. Needs an NVIDIA GPU of sm_90a and PyTorch.
+and as the layer does (``linear``); ``wide`` is one product by as many weights. Needs an NVIDIA GPU
+of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
