@@ -17,7 +17,7 @@ from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
-SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks so many warpgroups share
+SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks MAX_SLICES warpgroups share
 
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)")
 
