@@ -28,8 +28,7 @@ class AccumulatorHandover:
         self.k, self.consumer, self.slices = k, consumer, config.slices
         self.others = config.handing_warpgroups(problem)
         self.together = config.handed_buffers(problem)
-        thread = k.tid.x & (WARPGROUP - 1)
-        self.buffer = k.pointer("shared", "f32", shared + thread * WORD)
+        self.shared = shared
         self.second: list[Any] = []
         if config.divides_pair(problem):
             self.second = list(k.array("f32", config.tile[1] // 2))
@@ -39,18 +38,20 @@ class AccumulatorHandover:
         where there are buffers for them, else one after the other.
         """
         k, own, together = self.k, list(chain(*totals)), self.together
+        thread = k.tid.x & (WARPGROUP - 1)
+        buffer = k.pointer("shared", "f32", self.shared + thread * WORD)
         for total in self.second:  # else they would be live in the mainloop
             total.set(0.0)
         for first in range(1, self.others + 1, together):
             for place in range(together):
                 with k.if_(self.consumer == first + place):
                     for i, total in enumerate(own, place * len(own)):
-                        self.buffer.store(total, index=i * WARPGROUP)
+                        buffer.store(total, index=i * WARPGROUP)
             self._synchronize()
             with k.if_(self.consumer == 0):
                 for i in range(together * len(own)):
                     place, number = divmod(i, len(own))
-                    self._receive(first + place, own, number, self.buffer[i * WARPGROUP])
+                    self._receive(first + place, own, number, buffer[i * WARPGROUP])
             self._synchronize()
         return [own, self.second] if self.second else totals
 
