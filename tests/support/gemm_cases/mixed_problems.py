@@ -63,12 +63,23 @@ def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> Mi
     )  # fmt: skip
     if operand not in BYTES and (kernel.group or 32) % 32 == 0 and draw.random() < 0.25:
         kernel = replace(kernel, order=False, sparse=True)
-    if chosen:
-        return kernel
+    return kernel if chosen else with_config(draw, kernel, columns)
+
+
+def with_config(
+    draw: random.Random, kernel: MixedKernel, columns: int, pair: bool = False
+) -> MixedKernel:
+    """The kernel with a random configuration that fits; of a pair of weights one without split-K,
+    since the problem lacks the epilogue.
+    """
     sample = random_weights(kernel, np.random.default_rng(0), 64, 256)
-    form = prepare_weights(sample, operand).format
-    problem = Problem(64, 512, 1024, operand, operand, kernel.output, b_major="k", weights=form)
-    fits = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
+    form = prepare_weights(sample, kernel.operand).format
+    problem = Problem(
+        64, 1024 if pair else 512, 1024, kernel.operand, kernel.operand, kernel.output,
+        b_major="k", weights=form, pair=pair,
+    )  # fmt: skip
+    ranked = (c for _, c in gemm.ranked(problem, DEFAULT_DEVICE))
+    fits = [c for c in ranked if c.tile[1] <= columns and not (pair and c.split > 1)]
     found = draw.choice(fits)
     assert isinstance(found, TmaConfig)
     stages = min(found.stages, found.slices * draw.choice((2, 3, 4)))
@@ -127,6 +138,12 @@ def check_problem(
     packed = random_weights(kernel, rng, n, k)
     x, wide = random_activations(kernel, rng, m, k)
     d = product(kernel, x, packed, **options)
+    check_product(kernel, wide, packed, d)
+    return x, packed, d
+
+
+def check_product(kernel: MixedKernel, wide: Any, packed: Packed, d: Any) -> None:
+    """D must be A, ``wide`` in f64, times the weights. Raises AssertionError."""
     w = packed.dequantize().astype(np.float64)
     exact, magnitude = wide @ w.T, np.abs(wide) @ largest_elements(kernel, packed, w).T
     rounded = ELEMENT_ROUNDING[kernel.operand] if kernel.type == "nf4" else 0.0
@@ -137,8 +154,8 @@ def check_problem(
     )
     error = np.abs(d.astype(np.float64) - exact)
     finite = np.abs(exact) < 6e4  # f16 has no larger numbers
-    assert (error <= bound)[finite].all(), (kernel, (m, n, k), (error / bound)[finite].max())
-    return x, packed, d
+    sizes = *exact.shape, wide.shape[1]
+    assert (error <= bound)[finite].all(), (kernel, sizes, (error / bound)[finite].max())
 
 
 def random_activations(
