@@ -29,6 +29,7 @@ from .parameter_declaration import KernelParameters, parameter
 from .problem import SIZE_LIMIT, UNIT_SIZES, Problem
 from .rasterization import tile_coordinates
 from .tma.tma_config import TmaConfig
+from .tma.tma_geometry import WGMMA_ROWS
 from .workspace import SplitKConfig, d_tile
 
 THREADS = 256
@@ -62,6 +63,8 @@ class SplitKParameters(KernelParameters):
 
 def _ctas_per_tile(problem: Problem, config: SplitKConfig) -> int:
     size, warps = config.tile[0] * config.tile[1], THREADS // WARP
+    if problem.pair:
+        size //= 2
     if has_units(problem):
         return -(-size // (warps * prod(workspace.unit_shape(problem, config))))
     return -(-size // (THREADS * VECTOR))
@@ -119,8 +122,8 @@ def problem_class(problem: Problem, config: SplitKConfig) -> Problem:
     """
     m, n, k = UNIT_SIZES
     align = problem.align_d
-    if problem.n % VECTOR:
-        n, align = 1, problem.output.bits // 8
+    if problem.d_columns % VECTOR:
+        n, align = 1 + problem.pair, problem.output.bits // 8
     sized = replace(problem, m=m, n=n, k=k, batch=min(problem.batch, 2), align_d=align)
     return replace(sized, align_a=16, align_b=16)
 
@@ -137,6 +140,7 @@ def _build(problem: Problem, config: SplitKConfig) -> Traced:
 
     def kernel(k: Builder, p: SplitKParameters) -> None:
         reduction = SplitKUnitReduction if has_units(problem) else SplitKReduction
+        reduction = SplitKPairReduction if problem.pair else reduction
         reduction(k, problem, config, p).run()
 
     parameters = parameters_with(SplitKParameters, problem.epilogue, "f32")
@@ -151,7 +155,8 @@ class SplitKReduction:
     ) -> None:
         self.k, self.problem, self.config, self.parameters = k, problem, config, p
         self.type, self.size = dtype(problem.d), prod(d_tile(config))
-        self.ctas = prod(config.cluster)
+        self.ctas, self.columns = prod(config.cluster), d_tile(config)[1]
+        self.vectors = self.size // VECTOR
 
     def run(self) -> None:
         """Emit the kernel."""
@@ -164,7 +169,8 @@ class SplitKReduction:
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
         outputs = None
         if self.problem.epilogue:
-            operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
+            limits = p.m, p.n // 2 if self.problem.pair else p.n
+            operands = EpilogueOperands(k, self.problem.epilogue, p, limits)
             operands.load_scalars()
             outputs = OutputStores(k, operands, d, self.problem.align_d)
         if outputs:
@@ -185,14 +191,14 @@ class SplitKReduction:
         inside the tile.
         """
         k, config = self.k, self.config
-        columns, chunks = d_tile(config)[1], _ctas_per_tile(self.problem, config)
+        columns, chunks = self.columns, _ctas_per_tile(self.problem, config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
         tile, rank = number // self.ctas, number % self.ctas
         row, column, batch = self._corner(self.parameters.full_tiles + tile, rank)
         base = (tile * (config.split * self.ctas) + rank).to("u64") * self.size
         line, along, vector = self._vector(chunk, columns // VECTOR)
         first = partials.cast(self.problem.accumulator_type).aligned(16)
-        self.partials = first + (base + (vector * VECTOR).to("u64"))
+        self.partials = first + (base + self._offset(line, along, vector).to("u64"))
         self.position = row + line, column + along, batch
 
     def _vector(self, chunk: Any, per_row: int) -> tuple[Any, Any, Any]:
@@ -201,9 +207,13 @@ class SplitKReduction:
         """
         k = self.k
         vector = chunk * THREADS + k.tid.x
-        self.inside = vector < self.size // VECTOR
+        self.inside = vector < self.vectors
         vector = k.select(self.inside, vector, 0)
         return vector // per_row, vector % per_row * VECTOR, vector
+
+    def _offset(self, line: Any, along: Any, vector: Any) -> Any:
+        """Elements of the tile's partial accumulators before those of the vector."""
+        return vector * VECTOR
 
     def _corner(self, tile: Any, rank: Any) -> tuple[Any, Any, Any]:
         """(row, column, batch) of D where the tile of a CTA of the cluster begins."""
@@ -294,3 +304,29 @@ class SplitKUnitReduction(SplitKReduction):
             exists = position[0] + down < p.m
             outputs.store(accumulators, position, exists, False, down)
         outputs.end_unit(position, self.unit, self.lanes)
+
+
+class SplitKPairReduction(SplitKReduction):
+    """The kernel where A is multiplied by two matrices of prepared weights: a thread adds the
+    partial accumulators of both. In the workspace 64 columns of the tile of each alternate.
+    """
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: SplitKConfig, p: SplitKParameters
+    ) -> None:
+        super().__init__(k, problem, config, p)
+        self.columns, self.vectors = self.columns // 2, self.vectors // 2
+
+    def _offset(self, line: Any, along: Any, vector: Any) -> Any:
+        block = along // WGMMA_ROWS * (2 * WGMMA_ROWS) + along % WGMMA_ROWS
+        return line * (2 * self.columns) + block
+
+    def _corner(self, tile: Any, rank: Any) -> tuple[Any, Any, Any]:
+        row, column, batch = super()._corner(tile, rank)
+        return row, column // 2, batch
+
+    def _store_outputs(self, outputs: OutputStores) -> None:
+        stride = self.ctas * self.size
+        both = [self._sum(self.partials + i * WGMMA_ROWS, stride) for i in range(2)]
+        exists = self.inside & (self.position[0] < self.parameters.m)
+        outputs.store([*zip(*both, strict=True)], self.position, exists, False)

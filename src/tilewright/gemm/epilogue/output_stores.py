@@ -67,15 +67,17 @@ class OutputStores:
         self, accumulators: Sequence[Any], position: tuple[Any, Any, Any], valid: Any, full: bool,
         down: int = 0,
     ) -> None:  # fmt: skip
-        """Store the outputs of neighbours from (row, column, batch) on, whose column is a multiple
-        of their number. ``valid``: whether this thread has any, and their row exists; ``full``: all
-        elements are in D. ``down``: they are this many rows below ``position``, which is that of
-        this thread's first ones in a unit of reductions; ``end_unit`` follows those of the unit.
+        """Store the outputs of neighbours, each of one accumulator or of a tuple of them, from
+        (row, column, batch) on, whose column is a multiple of their number. ``valid``: whether this
+        thread has any, and their row exists; ``full``: all elements are in D. ``down``: they are
+        this many rows below ``position``, which is that of this thread's first ones in a unit of
+        reductions; ``end_unit`` follows those of the unit.
         """
         k, count, (row, column, batch) = self.k, len(accumulators), position
         offsets = [(down, i) for i in range(count)]
         elements = TileElements(row, column, batch, offsets, count, full)
-        values = self.operands.values([(x,) for x in accumulators], elements)
+        tuples = [x if isinstance(x, tuple) else (x,) for x in accumulators]
+        values = self.operands.values(tuples, elements)
         self.reductions.add(values, elements)
         self.bitmasks.add(values, elements, valid)
         self.maxima.begin()

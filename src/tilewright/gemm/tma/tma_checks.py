@@ -136,11 +136,18 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         )
     if problem.pair:
         sharers = select(config.swap, config.cluster[1], config.cluster[0])
+        several = config.warpgroup_rows > 2 * WGMMA_ROWS  # blocks of each matrix
+        reduced = bool(problem.epilogue.partial_reductions) or problem.weights is None
         yield _Rule(
-            (config.split > 1) | (sharers > 2),
+            (config.split > 1) & (several | reduced),
             lambda: (
-                ": two matrices B exclude split-K, and clusters of which more than 2 CTAs share B"
+                ": two matrices B exclude split-K, but prepared weights without reductions, of "
+                f"which a warpgroup has {WGMMA_ROWS} rows each"
             ),
+        )
+        yield _Rule(
+            sharers > 2,
+            lambda: ": two matrices B exclude clusters of which more than 2 CTAs share B",
         )
         whole = config.warpgroup_rows % (2 * WGMMA_ROWS) == 0
         halves = _divides_pair(problem, config)

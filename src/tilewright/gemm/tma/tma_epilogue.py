@@ -31,7 +31,7 @@ from .grouped.row_scatter import RowScatter
 from .grouped.row_window import window_coordinates
 from .tile_scheduler import GroupRows, WorkTileInfo
 from .tma_config import TmaConfig
-from .tma_geometry import WARPGROUP, WGMMA_ROWS
+from .tma_geometry import EPILOGUE_BUFFERS, WARPGROUP, WGMMA_ROWS
 from .tma_operand import GlobalMatrix, shared_layout
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # all types have its layout
@@ -72,14 +72,12 @@ class EpilogueTile:
     def of_partials(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
         """The tile of partial accumulators of split-K, neither scaled nor rounded."""
         kind, width = dtype(problem.accumulator_type), config.epilogue_width(32)
-        columns, buffers, together = (
-            config.tile[1],
-            config.epilogue_buffers(32),
-            config.stores_together(32),
-        )
+        buffers, together = config.epilogue_buffers(32), config.stores_together(32)
+        if problem.pair:  # a warpgroup may store the blocks of two
+            buffers, together = EPILOGUE_BUFFERS, False
         return cls(
-            kind, problem.accumulator_type, width, columns, config.swap, False, True, buffers,
-            together, scaled=False,
+            kind, problem.accumulator_type, width, config.tile[1], config.swap, False, True,
+            buffers, together, scaled=False,
         )  # fmt: skip
 
     @property

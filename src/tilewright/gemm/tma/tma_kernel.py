@@ -334,7 +334,8 @@ class TmaKernel:
             if config.split > 1:
                 with k.if_(tile.partial >= 0 if config.tail else True):
                     zero = k.const("u32", 0)
-                    partials.run(accumulators, zero + first_row, zero, tile.partial.view("u32"))
+                    first = first_row * 2 if self.problem.pair else first_row  # both blocks
+                    partials.run(accumulators, zero + first, zero, tile.partial.view("u32"))
             if exchange:
                 with k.if_(tile.partial >= 0):
                     exchange.store(accumulators, tile.partial.view("u32"))
