@@ -71,6 +71,20 @@ def test_products_and_layers(form: str) -> None:
         assert fast(layer, expected)
 
 
+@every_row("form", list(FORMS))
+def test_gated_layers(form: str) -> None:
+    """One kernel for both matrices is repeated; two products are not."""
+    for config, repeats in (("tma:128x8x128:2:2~", True), (CONFIG, False)):
+        options: dict[str, Any] = {"activation": "silu", "out_dtype": "f32", "config": config}
+        for i in range(2):
+            w, gate, x = weights(form), weights(form), activations()
+            expected = tilewright.linear(x, w, gate=gate, device="vm", **options)
+            there, other, y = resident(w), resident(gate), Resident.of(x)
+            layer = partial(tilewright.linear, y, there, gate=other, **options)
+            assert not fast(layer, expected) or i > 0  # prepares the weights
+            assert fast(layer, expected) is repeats
+
+
 def test_other_weights_are_not_repeated() -> None:
     options: dict[str, Any] = {"out_dtype": "f32", "config": CONFIG}
     w, x = weights("u4"), activations()

@@ -19,6 +19,7 @@ from gemm_cases.mixed_problems import (
     with_config,
 )
 from tilewright.gemm.tma.tma_config import TmaConfig
+from tilewright.quantization import Packed
 
 COMPARED = {False: "tma:128x32x128:2:3~", True: "tma:128x32x256:2:3~"}  # by sparsity
 GATE, UP = "gate", "up"
@@ -31,31 +32,46 @@ def both(gate: Any, up: Any) -> dict[str, Any]:
 
 def random_pair_kernel(draw: random.Random, columns: int) -> MixedKernel:
     """A kernel for two matrices with tiles of at most so many columns."""
-    kernel = replace(random_kernel(draw, columns, chosen=True), output="f32")
-    return with_config(draw, kernel, columns, pair=True)
+    kernel, rng = random_kernel(draw, columns, chosen=True), np.random.default_rng(0)
+    kernel = replace(kernel, output="f32")
+    pair = random_pair(kernel, rng, 512, 1024)
+    x, _ = random_activations(kernel, rng, 64, 1024)
+    b, options = [w.T for w in pair], {"device": "vm", "out_dtype": "f32", "config": "tma"}
+    problem = tilewright.plan(x, b, epilogue=both, **options).problem
+    return with_config(draw, kernel, problem, columns)
+
+
+def random_pair(
+    kernel: MixedKernel, rng: np.random.Generator, n: int, k: int
+) -> tuple[Packed, Packed]:
+    """Two matrices of one order, and one zero point if it is of all elements."""
+    gate, up = (random_weights(kernel, rng, n, k) for _ in range(2))
+    if kernel.zeros == "one" and not kernel.sparse:
+        up = replace(up, zeros=gate.zeros)
+    elif kernel.zeros == "one":
+        up = gate
+    return gate, up if gate.order is None else replace(up, order=gate.order)
 
 
 def check_pair(
     draw: random.Random, kernel: MixedKernel, largest: int, **options: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Both accumulators must be right, and have the bits of two products unless a product is
-    sliced along K; returns A, the weights and the result. Raises AssertionError.
+    """Both accumulators must be right, and have the bits of two products unless K is divided.
+    Returns A, the weights and the result. Raises AssertionError.
     """
     m, n, k = random_sizes(draw, kernel, largest)
     rng = np.random.default_rng(draw.randrange(1 << 32))
-    gate, up = (random_weights(kernel, rng, n, k) for _ in range(2))
-    if gate.order is not None:
-        up = replace(up, order=gate.order)
+    gate, up = random_pair(kernel, rng, n, k)
     x, wide = random_activations(kernel, rng, m, k)
     options |= {"out_dtype": "f32"}
     result = pair_product(kernel, x, (gate, up), **options)
     assert kernel.config is not None
-    sliced = TmaConfig.parse(kernel.config).slices > 1
+    config = TmaConfig.parse(kernel.config)
+    divided = config.slices > 1 or config.split > 1
     for name, weights in ((GATE, gate), (UP, up)):
         check_product(kernel, wide, weights, result[name])
-        if not sliced:
-            config = COMPARED[kernel.sparse]
-            alone = tilewright.matmul(x, weights.T, config=config, **options)
+        if not divided:
+            alone = tilewright.matmul(x, weights.T, config=COMPARED[kernel.sparse], **options)
             assert np.array_equal(bits(result[name]), bits(alone)), (kernel, (m, n, k), name)
     return x, (gate, up), result
 

@@ -63,23 +63,19 @@ def random_kernel(draw: random.Random, columns: int, chosen: bool = False) -> Mi
     )  # fmt: skip
     if operand not in BYTES and (kernel.group or 32) % 32 == 0 and draw.random() < 0.25:
         kernel = replace(kernel, order=False, sparse=True)
-    return kernel if chosen else with_config(draw, kernel, columns)
+    if chosen:
+        return kernel
+    sample = random_weights(kernel, np.random.default_rng(0), 64, 256)
+    form = prepare_weights(sample, operand).format
+    problem = Problem(64, 512, 1024, operand, operand, kernel.output, b_major="k", weights=form)
+    return with_config(draw, kernel, problem, columns)
 
 
 def with_config(
-    draw: random.Random, kernel: MixedKernel, columns: int, pair: bool = False
+    draw: random.Random, kernel: MixedKernel, problem: Problem, columns: int
 ) -> MixedKernel:
-    """The kernel with a random configuration that fits; of a pair of weights one without split-K,
-    since the problem lacks the epilogue.
-    """
-    sample = random_weights(kernel, np.random.default_rng(0), 64, 256)
-    form = prepare_weights(sample, kernel.operand).format
-    problem = Problem(
-        64, 1024 if pair else 512, 1024, kernel.operand, kernel.operand, kernel.output,
-        b_major="k", weights=form, pair=pair,
-    )  # fmt: skip
-    ranked = (c for _, c in gemm.ranked(problem, DEFAULT_DEVICE))
-    fits = [c for c in ranked if c.tile[1] <= columns and not (pair and c.split > 1)]
+    """The kernel with a random configuration that fits the problem, of at most so many columns."""
+    fits = [c for _, c in gemm.ranked(problem, DEFAULT_DEVICE) if c.tile[1] <= columns]
     found = draw.choice(fits)
     assert isinstance(found, TmaConfig)
     stages = min(found.stages, found.slices * draw.choice((2, 3, 4)))
