@@ -30,7 +30,6 @@ STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
 # by three.
 MAX_ACCUMULATOR_REGISTERS, EPILOGUE_REGISTERS = 208, 72
 MAX_ACCUMULATOR_REGISTERS_OF_3, EPILOGUE_REGISTERS_OF_3 = 96, 16
-FRAGMENT_REGISTERS = 16  # of prepared weights while they are converted
 MAX_ACCUMULATOR_REGISTERS_OF_4 = 56  # which have no epilogue of their own but the first
 F32_C_REGISTERS = 16  # that a C of 32 bits takes besides
 _IS_INTEGER_N = np.array([n in INTEGER_N for n in range(257)])
@@ -103,9 +102,7 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
     )
     used = config.accumulator_registers * (1 + problem.promoted)
     if problem.weights is not None:
-        each = config.tile[1] // 2
-        used = config.accumulator_registers + each * (1 + problem.weights.has_float_zeros)
-        used = used + FRAGMENT_REGISTERS
+        used = config.weight_registers(problem.weights)
     most = _max_accumulator_registers(problem, config)
     yield _Rule(
         used > most,

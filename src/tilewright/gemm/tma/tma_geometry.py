@@ -11,7 +11,7 @@ from typing import Any
 
 from ...dtypes import dtype
 from ...mma.metadata_blocks import BLOCK_BYTES, BLOCK_ROWS, block_k
-from ...quantization.weight_format import UNIT_ROWS
+from ...quantization.weight_format import UNIT_ROWS, WeightFormat
 from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
@@ -29,6 +29,7 @@ MAX_LOADED_TOGETHER = 3  # the same where a warpgroup has so few epilogue tiles:
 SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
 SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared memory
 LINES_AT_ONCE = 4  # of 128 bytes, that the gather warp copies
+FRAGMENT_REGISTERS = 16  # of prepared weights while they are converted
 BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
 MAX_SHARED_BYTES = DEFAULT_DEVICE.limits.shared_per_block  # of a CTA on all devices with wgmma
 
@@ -56,6 +57,15 @@ class TmaGeometry(WarpgroupSharing[N]):
         bm, _, bk = self.tile
         size: N = bm // BLOCK_ROWS * (bk // block_k(problem.a)) * BLOCK_BYTES
         return size
+
+    def weight_registers(self, weights: WeightFormat) -> N:
+        """Registers of a thread with prepared weights: of the totals, of a row block's products and
+        of their float zero points, and of fragments.
+        """
+        each = self.tile[1] // 2
+        taken = self.accumulator_registers + each * (1 + weights.has_float_zeros)
+        registers: N = taken + FRAGMENT_REGISTERS
+        return registers
 
     def epilogue_width(self, bits: int) -> N:
         """Columns of an epilogue tile of ``bits``: rows of at most 128 bytes, or (swapped) at most

@@ -19,7 +19,7 @@ from ...problem import Problem, result_types
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
 from ..launch.row_pitch import pitch_divisor
 from ..launch.tma_launch import LATE_START, saved_by_order, shares_rows
-from ..mixed_input.mixed_input_cost import with_conversion
+from ..mixed_input.mixed_input_cost import saved_by_multicast, with_conversion
 from ..tma_columns import TmaColumns
 from ..tma_config import relayout_problem
 from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
@@ -46,6 +46,7 @@ class TileCosts(NamedTuple):
     latency: Column  # cycles: a load's latency, by the stages in flight while two are multiplied
     overhead: Column  # cycles
     apart: Column  # cycles that loads of CTAs wait, of groups of several waves
+    received: Column  # cycles that loads wait less from the second wave on, because of multicast
     k_tile: Column
     k_bytes: Column  # of a row of a k-tile
     epilogue: Column  # seconds, of a CTA with more than one tile
@@ -114,6 +115,7 @@ def tile_costs(
         latency=latency / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
         overhead=k_block + cluster_sync(problem, configs, c) + scale_reads(problem, configs),
         apart=waits_apart(problem, configs),
+        received=saved_by_multicast(problem, configs, (a.rows, b.rows)),
         k_tile=bk,
         k_bytes=k_bytes,
         epilogue=epilogue[0],
@@ -282,7 +284,8 @@ def _requests(
     requests = busy * c.l2_request * (a + b)
     if not c.distinct_request:
         several = work.work_tiles > costs.resident * max(problem.batch, 1)
-        return requests, costs.apart * several
+        later = 1 - 1 / np.maximum(1, work.epilogues)
+        return requests, costs.apart * several - costs.received * later
     of_memory = busy * memory_waits(problem, (costs.a, costs.b), (a, b), alone, c)
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
     different_a, different_b = distinct_requests(configs, work.grid, costs.resident)

@@ -1,4 +1,5 @@
-"""Cost of a k-block with prepared weights, fitted to 30 measurements on an H200 (``NOTES.md``).
+"""Cost of a k-block with prepared weights, fitted to 30 measurements on an H200, and what clusters
+save, fitted to 20 others (``NOTES.md``).
 
 The tensor cores multiply for all warpgroups; a warpgroup converts, waits and promotes in between,
 one after the other. Both bound a k-block.
@@ -11,6 +12,7 @@ import numpy as np
 from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, WeightFormat
 from ...columns import Column
+from ...problem import Problem
 from ..tma_columns import TmaColumns
 from ..tma_geometry import WGMMA_ROWS
 
@@ -20,6 +22,10 @@ UNIT = 96  # without the conversion, an instruction a cycle
 BLOCK = 250  # of each row block but the first
 SLICED = 1.4  # times as many with sliced-K, where warpgroups share the issue slots
 GROUP = 60  # of each group of a unit but the first, without an FMA for each accumulator
+# Of each accumulator, scale, zero point and fragment with float zero points that registers do not
+# hold: it is stored and loaded. Counted in machine code, not measured.
+HELD, SPILLED = 176, 10
+RECEIVED = 0.36  # fewer, of each row that a CTA receives by multicast, not by a request to the L2
 
 
 def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -> Column:
@@ -32,6 +38,25 @@ def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -
     groups = (weights.groups - 1) * (GROUP + bn / 2)
     unit = UNIT + words * recipe.instructions + 4 * bn + groups
     chain = (K_BLOCK + BLOCK * (blocks - 1) + units * unit) / configs.slices
+    if weights.has_float_zeros:
+        spilled = np.maximum(0, configs.weight_registers(weights) - HELD)
+        chain = chain + SPILLED * spilled
     chain = np.where(configs.slices > 1, SLICED * chain, chain)
     cycles: Column = np.cbrt(wgmma**3 + chain**3)
+    return cycles
+
+
+def saved_by_multicast(
+    problem: Problem, configs: TmaColumns, requests: tuple[Column, Column]
+) -> Column:
+    """Cycles of a k-block that loads of CTAs wait less because a cluster requests rows of the
+    activations or of the weights once. Not in the first wave, where neighbours request the same
+    rows at the same time anyway; and not of groups, where clusters of two were slower.
+
+    ``requests``: rows of A and of B that a CTA requests.
+    """
+    if problem.weights is None or problem.groups is not None:
+        return np.zeros(len(configs))
+    (cm, cn), (a, b) = configs.cluster, requests  # along M of the tile: they share A
+    cycles: Column = RECEIVED * ((cm - 1) * a + (cn - 1) * b)
     return cycles
