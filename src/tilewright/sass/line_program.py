@@ -157,10 +157,11 @@ class _Program:
         self.new = target
 
     def _emit(self, size: int, lines: int, row: bool) -> None:
-        if size % max(1, self.header.minimum):
-            raise CubinError(f"code must move by multiples of {self.header.minimum}, got {size}")
+        unit = max(1, self.header.minimum)
+        if size < 0 or size % unit:
+            raise CubinError(f"a line table must advance by multiples of {unit}, got {size} bytes")
         if size:
-            self.out += bytes([ADVANCE_PC]) + uleb(size // self.header.minimum)
+            self.out += bytes([ADVANCE_PC]) + uleb(size // unit)
         if lines:
             self.out += bytes([ADVANCE_LINE]) + sleb(lines)
         if row:

@@ -154,6 +154,8 @@ def tma() -> dict[str, Kernel]:
             (256, 192, 320), TmaConfig.parse("tma:128x64x64:2:3/2x1"), True,
             SHIPPED | {
                 "barrier 1: dropped": "C's arrival orders the same",
+                "wait 2: the mbarrier +8 bytes": "the last stage's release is waited for, earlier",
+                "phase 3: never changes": "15 k-tiles of 3 stages: it changes after the last wait",
             },
             RESULTS | {"load 3: 0 and 1 swapped": "a box of C from elsewhere"},
         ),
