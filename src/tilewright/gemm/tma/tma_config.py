@@ -59,7 +59,8 @@ class TmaConfig(TmaGeometry[int]):
                 f"{self}: consumer warpgroups must be 1 to 3, or {MAX_SLICES} for tile_m of "
                 f"{' or '.join(map(str, SLICED_ROWS))}, and 2 for pingpong"
             )
-        rows = WGMMA_ROWS * (1 if self.pingpong or self.slices > 1 else self.consumers)
+        sliced = bm in SLICED_ROWS and self.slices > 1
+        rows = WGMMA_ROWS * (1 if self.pingpong or sliced else self.consumers)
         if bm < WGMMA_ROWS or bm % rows:
             raise ConfigError(f"{self}: tile_m must be a multiple of {rows}, got {bm}")
         if not 8 <= bn <= 256 or bn % 8:
