@@ -1,0 +1,59 @@
+"""The configurations that are chosen for packed weights, beside what was measured."""
+
+from __future__ import annotations
+
+from rows import every_row
+from tilewright import gemm
+from tilewright.gemm.problem import Problem
+from tilewright.gemm.tma.mixed_input.mixed_input_cost import HELD
+from tilewright.gemm.tma.tma_config import TmaConfig
+from tilewright.quantization.weight_format import WeightFormat
+from tilewright.target import DEFAULT_DEVICE
+
+K = 8192
+# µs of 4096×8192×8192, bf16, on a busy H200.
+MEASURED = {
+    "tma:128x160x128:2:4~": 811.0, "tma:128x160x128:2:4/2x1~": 794.1,
+    "tma:128x160x128:2:4/1x2~": 804.5, "tma:256x128x128:2:3~": 843.4,
+    "tma:256x128x128:2:3/2x1~": 819.8,
+}  # fmt: skip
+
+
+def problem(m: int, n: int, zeros: str = "none", *, pair: bool = False) -> Problem:
+    form = WeightFormat("u4", "bf16", 128, "f16", zeros)
+    columns = n * (1 + pair)
+    return Problem(m, columns, K, "bf16", "bf16", "bf16", b_major="k", weights=form, pair=pair)
+
+
+def chosen(x: Problem) -> TmaConfig:
+    config = gemm.choose(x, DEFAULT_DEVICE)
+    assert isinstance(config, TmaConfig)
+    return config
+
+
+def test_estimates_beside_measurements() -> None:
+    """Within 3 %, and the fastest first."""
+    seconds = {str(TmaConfig.parse(text)): x * 1e-6 for text, x in MEASURED.items()}
+    found = [x for x in gemm.ranked(problem(4096, 8192), DEFAULT_DEVICE) if str(x[1]) in seconds]
+    assert len(found) == len(seconds)
+    for estimated, config in found:
+        assert 0.97 < estimated / seconds[str(config)] < 1.03, config
+    assert str(found[0][1]) == min(seconds, key=lambda text: seconds[text])
+
+
+@every_row("m, n", [(4096, 8192), (2048, 14336), (8192, 5120)])
+def test_large_products_share_activations(m: int, n: int) -> None:
+    assert chosen(problem(m, n)).cluster == (2, 1)
+
+
+@every_row("m, n", [(1, 28672), (16, 8192), (16, 28672), (64, 8192), (128, 8192), (256, 8192)])
+def test_small_ones_are_not_in_clusters(m: int, n: int) -> None:
+    """Of one wave, or with sliced-K: clusters were slower."""
+    assert chosen(problem(m, n)).cluster == (1, 1)
+
+
+@every_row("m", [1, 16, 64, 128, 256, 512, 4096])
+def test_two_matrices_with_float_zero_points_do_not_spill(m: int) -> None:
+    pair = problem(m, 8192, "f16", pair=True)
+    assert pair.weights is not None
+    assert chosen(pair).weight_registers(pair.weights) <= HELD
