@@ -1,15 +1,16 @@
 """Compare the kernels of ``tilewright.kernels`` with torch, torch.compile and a copy.
 
     python benchmarks/shelf_kernels.py                       every kernel at 8192×8192, bf16
-    python benchmarks/shelf_kernels.py softmax --shape 4096x1000 --dtype float32
+    python benchmarks/shelf_kernels.py softmax "sum rows" --shape 4096x1000:float32 16x8192
 
 A line has median times of CUDA-graph replays, interleaved, of four calls that rotate through four
 pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
 largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
-(a reduction reads x only). ``--prefetch``: also a line of times for several distances of the
-prefetch of later rows, in units of the rows that are resident (0: none), and for launches before
-the preceding kernel ends (early).
+(a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
+after the preceding kernel (late), before it ends (early), and with a prefetch of rows by as many
+KB for each SM ahead (0: each CTA of its own row). ``--layouts``: also a line for several numbers of
+threads of a row and registers of a thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,8 +26,10 @@ import torch.nn.functional as F
 
 from tilewright import kernels
 from tilewright.kernels import row_call
+from tilewright.kernels.row_layout import RowLayout
 
-DISTANCES = (0, 0.25, 0.5, 1, 2)
+DISTANCES = (0, 8, 16, 24, 32, 48, 64)  # KB for each SM
+LAYOUTS = [(128, 64), (256, 64), (256, 32), (512, 64), (512, 32), (1024, 64), (1024, 32)]
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
@@ -93,20 +97,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="KERNEL")
-    parser.add_argument("--shape", default="8192x8192")
+    parser.add_argument("--shape", nargs="+", default=["8192x8192"], metavar="MxN[:TYPE]")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--prefetch", action="store_true")
+    parser.add_argument("--layouts", action="store_true")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
-    rows, columns = map(int, options.shape.split("x"))
-    dtype = getattr(torch, options.dtype)
-    print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
-    print("   GB/s  of a copy  of compiled  error", flush=True)
-    for name, contender in contenders(rows, columns, dtype).items():
-        if not options.names or name in options.names:
-            print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
-            if options.prefetch and name in ROWS:
-                print(distances_line(name, contender, rows, columns, dtype), flush=True)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    for shape in options.shape:
+        size, _, type_ = shape.partition(":")
+        rows, columns = map(int, size.split("x"))
+        dtype = getattr(torch, type_ or options.dtype)
+        print(f"{rows}x{columns} {dtype}")
+        print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
+        print("   GB/s  of a copy  of compiled  error", flush=True)
+        for name, contender in contenders(rows, columns, dtype).items():
+            if not options.names or name in options.names:
+                torch.compiler.reset()
+                shown = name, contender, rows, columns, dtype
+                print(line(*shown, not options.no_compile), flush=True)
+                if options.prefetch and name in ROWS:
+                    print(variants_line(*shown, distances(contender.ours)), flush=True)
+                if options.layouts and name in ROWS:
+                    print(variants_line(*shown, layouts(contender.ours)), flush=True)
 
 
 def line(
@@ -134,45 +147,75 @@ def line(
     )
 
 
-ROWS = {"softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm",
-        "sum rows": "reduce_rows", "top 8": "top_k"}  # fmt: skip
-"""The kernels on whole rows, with the names by which ``row_call.PREFETCH`` knows them."""
+ROWS = ("softmax", "rms_norm", "layer_norm", "sum rows", "top 8")  # kernels on whole rows
 
 
-def distances_line(
-    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype
-) -> str:
-    """Times, and a copy's over them, for each distance."""
-    pairs = array_pairs(rows, columns, dtype)
-    calls: dict[str, Call] = {"copy": lambda x, y: y.copy_(x)}
-    for distance in DISTANCES:
-        for early in (False, True):
-            shown = f"{distance}{' early' * early}"
-            calls[shown] = with_distance(ROWS[name], distance, early, contender.ours)
-    times = medians(calls, pairs)
+def variants_line(
+    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype,
+    variants: dict[str, Call],
+) -> str:  # fmt: skip
+    """Times, and a copy's over them, for each variant."""
+    calls: dict[str, Call] = {"copy": lambda x, y: y.copy_(x), **variants}
+    times = medians(calls, array_pairs(rows, columns, dtype))
     copy = times.pop("copy")
     shown = ", ".join(f"{n}: {t:.2f} ({copy / t:.3f})" for n, t in times.items())
-    return f"  copy {copy:.2f}; prefetch at {shown}"
+    return f"  copy {copy:.2f}; {shown}"
 
 
-def with_distance(name: str, distance: float, early: bool, call: Call) -> Call:
-    """A call with a prefetch at this distance, or without one for 0; launched ``early``, before the
-    preceding kernel ends.
-    """
+def distances(call: Call) -> dict[str, Call]:
+    """The call with other launches and prefetches."""
 
-    def prefetched(x: torch.Tensor, y: torch.Tensor) -> None:
-        before = dict(row_call.PREFETCH), set(row_call.PROGRAMMATIC)
-        row_call.PREFETCH[name] = distance
-        if not distance:
-            del row_call.PREFETCH[name]
-        (row_call.PROGRAMMATIC.add if early else row_call.PROGRAMMATIC.discard)(name)
-        call(x, y)
-        row_call.PREFETCH.clear()
-        row_call.PREFETCH.update(before[0])
-        row_call.PROGRAMMATIC.clear()
-        row_call.PROGRAMMATIC.update(before[1])
+    def early(layout: RowLayout, itemsize: int, spec: Any, distance: int | None) -> RowLayout:
+        ahead = None
+        if distance is not None:
+            ahead = (distance << 10) * spec.sms // (layout.capacity * itemsize)
+            ahead = ahead if layout.resident else 0
+        aligned = layout.width * itemsize == 16
+        return replace(layout, programmatic=True, ahead=ahead, aligned=aligned)
 
-    return prefetched
+    calls = {"late": patched(call, "overlapping", lambda layout, *_: layout)}
+    for distance in (None, *DISTANCES):
+        shown = "early" if distance is None else f"{distance} KB"
+        calls[shown] = patched(
+            call,
+            "overlapping",
+            lambda layout, size, _, spec, d=distance: early(layout, size, spec, d),
+        )
+    return calls
+
+
+def layouts(call: Call) -> dict[str, Call]:
+    """The call with other numbers of threads and registers."""
+
+    def layout(columns: int, width: int, threads: int, registers: int, strided: bool) -> RowLayout:
+        vectors = -(-columns // width)
+        own = -(-vectors // threads)
+        full = vectors % threads == 0
+        return RowLayout(width, own, threads, strided, True, full, registers)
+
+    return {
+        f"{threads} threads, {registers} registers": patched(
+            call, "row_layout",
+            lambda columns, width, _, strided, t=threads, r=registers: layout(
+                columns, width, t, r, strided
+            ),
+        )
+        for threads, registers in LAYOUTS
+    }  # fmt: skip
+
+
+def patched(call: Call, name: str, function: Callable[..., Any]) -> Call:
+    """The call with another function of ``row_call``."""
+
+    def other(x: torch.Tensor, y: torch.Tensor) -> None:
+        before = getattr(row_call, name)
+        setattr(row_call, name, function)
+        try:
+            call(x, y)
+        finally:
+            setattr(row_call, name, before)
+
+    return other
 
 
 def array_pairs(

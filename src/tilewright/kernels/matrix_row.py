@@ -13,64 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..builder import Builder, Pointer, Reg
+from .row_layout import RowLayout
 
-MAX_THREADS = 1024
-_ELEMENTS = 32  # of a thread
-_MIN_THREADS = 128  # of a CTA
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
-
-
-@dataclass(frozen=True)
-class RowLayout:
-    """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
-    are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist. ``ahead``: a CTA prefetches the row that is as many rows further
-    on to the L2; 0: none. ``programmatic``: the kernel is launched before the preceding one ends.
-    """
-
-    width: int
-    vectors: int
-    threads: int
-    strided: bool = False
-    resident: bool = True
-    full: bool = False
-    ahead: int = 0
-    programmatic: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of a CTA: more than one if a row has one warp."""
-        return max(1, _MIN_THREADS // self.threads) if self.threads == 32 else 1
-
-    @property
-    def block(self) -> int:
-        """Threads of a CTA."""
-        return self.threads * self.rows
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs that should be resident on an SM: 64 registers for each thread."""
-        return MAX_THREADS // self.block
-
-
-def row_layout(columns: int, width: int, strided: bool = False) -> RowLayout:
-    """The layout for rows of ``columns`` elements in vectors of ``width``: as few threads as have
-    the row in their registers.
-    """
-    vectors, most = -(-columns // width), _ELEMENTS // width
-    threads = 32
-    while threads < MAX_THREADS and threads * most < vectors:
-        threads *= 2
-    own = -(-vectors // threads)
-    resident = own <= most
-    own = own if resident else max(1, most // 2)
-    return RowLayout(width, own, threads, strided, resident, vectors % (threads * own) == 0)
+_VECTOR = 16  # bytes, of which a prefetch is a multiple
 
 
 class MatrixRow:
     """One row of the matrix ``x``: ``columns`` elements that are ``stride`` apart.
 
-    ``index`` is the row's number; threads without a row have left the kernel.
+    ``index`` is the row's number, ``exists`` whether the row exists: the last warp may have threads
+    without a row; warps without one have left the kernel. With ``layout.programmatic`` the kernel
+    waits here for the preceding one: no memory is read or written before, only prefetched.
     """
 
     def __init__(
@@ -79,30 +33,64 @@ class MatrixRow:
     ) -> None:  # fmt: skip
         self.k, self.layout, self.columns, self.stride = k, layout, columns, stride
         self.index, self.thread = k.ctaid.x, k.thread
-        if layout.rows > 1:
-            self.index = k.ctaid.x * layout.rows + k.warpid
-            self.thread = k.laneid
-            k.ret(self.index >= rows)
-        self._x = x + self.index.to("s64") * row_stride
+        self.exists: Reg | bool = True
         if layout.programmatic:
             k.launch_dependent_grids()
-        if layout.ahead:
-            self._prefetch(x, rows, row_stride)
-        if layout.programmatic:  # a prefetch reads no values
+        if layout.rows > 1:
+            self._several(rows)
+        self._x = x + self.index.to("s64") * row_stride
+        if layout.ahead is not None:
+            self._prefetch(rows, row_stride)
+        if layout.programmatic:
             k.wait_for_prior_grids()
         self._functions: list[Callable[..., Any]] = []
         self._resident: list[RowVector] = []
         if layout.resident:
             self._resident = list(self._load(0))
 
-    def _prefetch(self, x: Pointer, rows: Reg, row_stride: Reg) -> None:
-        """One thread prefetches a later row. The rows that are read at one time stay neighbours,
-        which persistent CTAs with more rows in flight do not have: those are slower.
+    def _several(self, rows: Reg) -> None:
+        """The row of a thread in a CTA that has several; a warp has whole rows."""
+        k, threads = self.k, self.layout.threads
+        of_warp = 32 // threads
+        first = k.ctaid.x * self.layout.rows + k.warpid * of_warp
+        k.ret(first >= rows)
+        self.index, self.thread = first + k.laneid // threads, k.laneid & (threads - 1)
+        if of_warp > 1:
+            self.exists = self.index < rows
+
+    def _prefetch(self, rows: Reg, row_stride: Reg) -> None:
+        """One thread prefetches a later row, and one of the first rows, which no other CTA does.
+
+        The instruction is a hint and reads no values: the preceding kernel may still write the row.
+        All SMs read and write through the L2, so a line there is never older than the memory.
+        The rows that are read at one time stay neighbours, which persistent CTAs with more rows in
+        flight do not have: those are slower.
         """
-        k, later = self.k, self.index + self.layout.ahead
-        with k.if_((self.thread == 0) & (later < rows)):
-            source = x + later.to("s64") * row_stride
-            k.emit("cp.async.bulk.prefetch.L2.global", source, self.columns * x.size)
+        k, ahead = self.k, self.layout.ahead
+        if ahead:
+            with k.if_((self.thread == 0) & (self.index < ahead)):
+                self._prefetch_row(self._x)
+            with k.if_((self.thread == 0) & (self.index + ahead < rows)):
+                self._prefetch_row(self._x + row_stride * ahead)
+        else:
+            with k.if_(self.thread == 0):
+                self._prefetch_row(self._x)
+
+    def _prefetch_row(self, row: Pointer) -> None:
+        """Prefetch a row, or what a long row's threads read first: its multiples of 16 bytes."""
+        k, layout = self.k, self.layout
+        size = (self.columns if layout.resident else layout.capacity) * row.size
+        if not layout.aligned:
+            address = row.address()
+            row = k.pointer("global", row.dtype, (address + (_VECTOR - 1)) & -_VECTOR)
+            size = (size - (_VECTOR - 1)) & -_VECTOR
+        k.emit("cp.async.bulk.prefetch.L2.global", row, size)
+
+    @property
+    def leads(self) -> Reg:
+        """Whether this is the first thread of a row."""
+        first = self.thread == 0
+        return first if self.exists is True else first & self.exists
 
     def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
@@ -138,8 +126,8 @@ class MatrixRow:
 
     def combine(self, value: Any, op: Any) -> Any:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
-        if self.layout.threads == 32:
-            return self.k.warp_reduce(value, op)
+        if self.layout.threads <= 32:
+            return self.k.warp_reduce(value, op, width=self.layout.threads)
         return self.k.block_reduce(value, op)
 
     def store(self, y: Pointer) -> None:
@@ -166,7 +154,9 @@ class MatrixRow:
         first = self.thread * width + start
         for i in range(self.layout.vectors):
             index = first + i * self.layout.threads * width
-            exists = True if self.layout.full else index < self.columns
+            exists = self.exists
+            if not self.layout.full:
+                exists = (index < self.columns) & exists
             offset = index.to("s64") * self.stride if self.layout.strided else index
             values = k.load_vector(self._x + offset, width, dtype="f32", pred=exists)
             loaded.append(RowVector(index, exists, values))
