@@ -8,9 +8,9 @@ pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``o
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
 largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
 (a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
-after the preceding kernel (late), before it ends (early), and with a prefetch of rows by as many
-KB for each SM ahead (0: each CTA of its own row). ``--layouts``: also a line for several numbers of
-threads of a row and registers of a thread.
+after the preceding kernel (late), before it ends (early), and with prefetches: own/ahead, as many
+KB for each SM (of the first CTAs' own rows; of the distance to later ones). ``--layouts``: also
+a line for several numbers of threads of a row and registers of a thread.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,9 +27,12 @@ import torch.nn.functional as F
 
 from tilewright import kernels
 from tilewright.kernels import row_call
-from tilewright.kernels.row_layout import RowLayout
+from tilewright.kernels.row_layout import VECTOR, RowLayout
 
-DISTANCES = (0, 8, 16, 24, 32, 48, 64)  # KB for each SM
+DISTANCES = [
+    (0, 0), (32, 0), (64, 0), (128, 0), (8, 8), (16, 16), (24, 24), (32, 32), (48, 48), (0, 16),
+    (0, 32), (64, 16),
+]  # fmt: skip
 LAYOUTS = [(128, 64), (256, 64), (256, 32), (512, 64), (512, 32), (1024, 64), (1024, 32)]
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
@@ -165,22 +169,18 @@ def variants_line(
 def distances(call: Call) -> dict[str, Call]:
     """The call with other launches and prefetches."""
 
-    def early(layout: RowLayout, itemsize: int, spec: Any, distance: int | None) -> RowLayout:
-        ahead = None
-        if distance is not None:
-            ahead = (distance << 10) * spec.sms // (layout.capacity * itemsize)
-            ahead = ahead if layout.resident else 0
-        aligned = layout.width * itemsize == 16
-        return replace(layout, programmatic=True, ahead=ahead, aligned=aligned)
+    def early(
+        layout: RowLayout, size: int, spec: Any, distance: tuple[int, int], **_: Any
+    ) -> RowLayout:
+        per_cta = layout.capacity * size
+        own, ahead = ((kb << 10) * spec.sms // per_cta for kb in distance)
+        aligned = layout.width * size == VECTOR
+        return replace(layout, programmatic=True, own=own, ahead=ahead, aligned=aligned)
 
-    calls = {"late": patched(call, "overlapping", lambda layout, *_: layout)}
-    for distance in (None, *DISTANCES):
-        shown = "early" if distance is None else f"{distance} KB"
-        calls[shown] = patched(
-            call,
-            "overlapping",
-            lambda layout, size, _, spec, d=distance: early(layout, size, spec, d),
-        )
+    calls = {"late": patched(call, "overlapping", lambda layout, *_, **__: layout)}
+    for distance in DISTANCES:
+        shown = "/".join(map(str, distance)) if any(distance) else "early"
+        calls[shown] = patched(call, "overlapping", partial(early, distance=distance))
     return calls
 
 

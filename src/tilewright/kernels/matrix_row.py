@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..builder import Builder, Pointer, Reg
-from .row_layout import RowLayout
+from .row_layout import VECTOR, RowLayout
 
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
-_VECTOR = 16  # bytes, of which a prefetch is a multiple
 
 
 class MatrixRow:
@@ -39,8 +38,7 @@ class MatrixRow:
         if layout.rows > 1:
             self._several(rows)
         self._x = x + self.index.to("s64") * row_stride
-        if layout.ahead is not None:
-            self._prefetch(rows, row_stride)
+        self._prefetch(rows, x, row_stride)
         if layout.programmatic:
             k.wait_for_prior_grids()
         self._functions: list[Callable[..., Any]] = []
@@ -58,39 +56,43 @@ class MatrixRow:
         if of_warp > 1:
             self.exists = self.index < rows
 
-    def _prefetch(self, rows: Reg, row_stride: Reg) -> None:
-        """One thread prefetches a later row, and one of the first rows, which no other CTA does.
+    def _prefetch(self, rows: Reg, x: Pointer, row_stride: Reg) -> None:
+        """One thread of the CTA prefetches rows to the L2.
 
-        The instruction is a hint and reads no values: the preceding kernel may still write the row.
-        All SMs read and write through the L2, so a line there is never older than the memory.
+        The instruction is a hint and reads no values: the preceding kernel may still write the
+        rows. All SMs read and write through the L2, so a line there is never older than the memory.
         The rows that are read at one time stay neighbours, which persistent CTAs with more rows in
         flight do not have: those are slower.
         """
-        k, ahead = self.k, self.layout.ahead
-        if ahead:
-            with k.if_((self.thread == 0) & (self.index < ahead)):
-                self._prefetch_row(self._x)
-            with k.if_((self.thread == 0) & (self.index + ahead < rows)):
-                self._prefetch_row(self._x + row_stride * ahead)
-        else:
-            with k.if_(self.thread == 0):
-                self._prefetch_row(self._x)
-
-    def _prefetch_row(self, row: Pointer) -> None:
-        """Prefetch a row, or what a long row's threads read first: its multiples of 16 bytes."""
         k, layout = self.k, self.layout
-        size = (self.columns if layout.resident else layout.capacity) * row.size
+        for count, cta, which in (
+            (layout.own, k.ctaid.x, k.ctaid.x < layout.own),
+            (layout.ahead, k.ctaid.x + layout.ahead, True),
+        ):
+            first = cta * layout.rows
+            if count:
+                with k.if_(both((k.tid.x == 0) & (first < rows), which)):
+                    self._prefetch_rows(x + first.to("s64") * row_stride, rows - first)
+
+    def _prefetch_rows(self, first: Pointer, rows: Reg) -> None:
+        """Prefetch a CTA's rows, or the part of a long row that is read first: whole vectors of 16
+        bytes.
+        """
+        k, layout = self.k, self.layout
+        count = k.min(rows, layout.rows) if layout.rows > 1 else 1
+        elements = self.columns * count if layout.resident else k.const("u32", layout.capacity)
+        size = elements * first.size
         if not layout.aligned:
-            address = row.address()
-            row = k.pointer("global", row.dtype, (address + (_VECTOR - 1)) & -_VECTOR)
-            size = (size - (_VECTOR - 1)) & -_VECTOR
-        k.emit("cp.async.bulk.prefetch.L2.global", row, size)
+            address = first.address()
+            first = k.pointer("global", first.dtype, (address + (VECTOR - 1)) & -VECTOR)
+            size = (k.max(size, VECTOR) - (VECTOR - 1)) & -VECTOR
+        with k.if_(True if layout.aligned else size > 0):
+            k.emit("cp.async.bulk.prefetch.L2.global", first, size)
 
     @property
-    def leads(self) -> Reg:
+    def leads(self) -> Reg | bool:
         """Whether this is the first thread of a row."""
-        first = self.thread == 0
-        return first if self.exists is True else first & self.exists
+        return both(self.thread == 0, self.exists)
 
     def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
@@ -134,7 +136,8 @@ class MatrixRow:
         """Store the elements to this row of a contiguous matrix, converted to its type."""
         y = y + self.index.to("s64") * self.columns.to("s64")
         for vector in self.vectors():
-            self.k.store_vector(y + vector.index, vector.values, pred=vector.exists)
+            pred = both(vector.exists, self.exists)
+            self.k.store_vector(y + vector.index, vector.values, pred=pred)
 
     def vectors(self) -> Iterator[RowVector]:
         """This thread's vectors; for a long row, inside a loop on the device."""
@@ -154,24 +157,30 @@ class MatrixRow:
         first = self.thread * width + start
         for i in range(self.layout.vectors):
             index = first + i * self.layout.threads * width
-            exists = self.exists
-            if not self.layout.full:
-                exists = (index < self.columns) & exists
+            exists = True if self.layout.full else index < self.columns
             offset = index.to("s64") * self.stride if self.layout.strided else index
-            values = k.load_vector(self._x + offset, width, dtype="f32", pred=exists)
+            pred = both(exists, self.exists)
+            values = k.load_vector(self._x + offset, width, dtype="f32", pred=pred)
             loaded.append(RowVector(index, exists, values))
         yield from loaded
 
 
 @dataclass
 class RowVector:
-    """Neighbouring elements of a row in f32: the first one's index, whether they exist, and values,
-    which mean nothing where they do not exist.
+    """Neighbouring elements of a row in f32: the first one's index, whether the row has them, and
+    values, which mean nothing where it does not.
     """
 
     index: Reg
     exists: Reg | bool
     values: list[Any]
+
+
+def both(a: Reg | bool, b: Reg | bool) -> Reg | bool:
+    """Whether both hold; True is known while the kernel is traced."""
+    if a is True or b is True:
+        return b if a is True else a
+    return a & b
 
 
 def combine_two(k: Builder, op: str, a: Reg, b: Reg, *, into: Any = None) -> Reg:

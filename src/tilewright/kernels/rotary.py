@@ -14,13 +14,12 @@ from ..run.devices.array_placement import device_for_arrays
 from ..run.relayout.relayout_kernels import wait_for_predecessors
 from .row_call import (
     ROW_PARAMS,
-    VECTOR,
     RowMatrix,
     finished,
     result_like,
     row_matrix,
 )
-from .row_layout import HOPPER
+from .row_layout import HOPPER, VECTOR
 
 _THREADS = 256
 

@@ -23,10 +23,9 @@ from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
 from ..run.arrays.memory_overlap import overlap
 from ..run.devices.array_placement import device_for_arrays
-from .row_layout import RowLayout, overlapping, row_layout
+from .row_layout import VECTOR, RowLayout, overlapping, row_layout
 
 FLOATS = ("f16", "bf16", "f32")
-VECTOR = 16  # bytes
 ROW_PARAMS = {"rows": "u32", "columns": "u32", "row_stride": "s64", "stride": "s64"}
 """The parameters of ``RowMatrix.numbers``: of the input; strides count elements."""
 
@@ -169,7 +168,10 @@ def launch_rows(
             width //= 2
     layout = row_layout(x.columns, width, x.itemsize, x.stride != 1)
     spec = device_for_arrays(array_view.view(x.array).device, device).target
-    layout = overlapping(layout, x.itemsize, "y" in aligned, spec)
+    contiguous = x.stride == 1 and (layout.rows == 1 or x.row_stride == x.columns)
+    layout = overlapping(
+        layout, x.itemsize, spec, stores_rows="y" in aligned, contiguous=contiguous
+    )
     pointers = {"x": x.dtype} | {name: view.dtype for name, view in views.items()}
     params = {name: f"ptr {type_}" for name, type_ in pointers.items()}
     params |= dict.fromkeys(numbers, "f32")

@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from ..target import DeviceSpec
 
 HOPPER = 90  # the targets from here on can launch a kernel before the preceding one ends
-MAX_THREADS = 1024
+MAX_THREADS = 1024  # of a CTA
+MAX_RESIDENT = 2048  # threads of an SM
+VECTOR = 16  # bytes
 _ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
 _WARP = 32
 _LINE = 128  # bytes: neighbouring threads of a row read at least a line, if the row has one
 _REGISTERS = 64 << 10  # of an SM
-PREFETCHED = 16 << 10
+AHEAD = 16 << 10
 """Bytes by which the prefetch of later rows is ahead, for each SM: what the memory delivers to an
-SM in some microseconds, so that a row is in the L2 when its CTA begins, and not long before."""
+SM in a few microseconds, so that rows are in the L2 when their CTA starts, but not long before."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class RowLayout:
     are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
     vectors of all threads exist; ``registers``: of a thread, at most.
 
-    ``programmatic``: the kernel may start before the preceding one has ended. ``ahead``: a row's
-    CTA prefetches the row that is as many rows further on to the L2, and the first ones also their
-    own; None: no prefetch. ``aligned``: rows begin and end at multiples of 16 bytes.
+    ``programmatic``: the kernel may start before the preceding one has ended. ``own``: how many
+    CTAs, the first ones, prefetch their own rows to the L2. ``ahead``: a CTA prefetches the rows of
+    the one that is as many CTAs further on (0: none). ``aligned``: rows begin and end at multiples
+    of 16 bytes.
     """
 
     width: int
@@ -39,7 +42,8 @@ class RowLayout:
     full: bool = False
     registers: int = 64
     programmatic: bool = False
-    ahead: int | None = None
+    own: int = 0
+    ahead: int = 0
     aligned: bool = False
 
     @property
@@ -54,8 +58,8 @@ class RowLayout:
 
     @property
     def capacity(self) -> int:
-        """Elements in the registers of a row's threads."""
-        return self.threads * self.vectors * self.width
+        """Elements in the registers of a CTA's threads."""
+        return self.block * self.vectors * self.width
 
     @property
     def min_ctas(self) -> int:
@@ -79,19 +83,22 @@ def row_layout(columns: int, width: int, itemsize: int = 4, strided: bool = Fals
     return RowLayout(width, own, threads, strided, resident, vectors % (threads * own) == 0)
 
 
-def overlapping(layout: RowLayout, itemsize: int, stores_rows: bool, spec: DeviceSpec) -> RowLayout:
+def overlapping(
+    layout: RowLayout, itemsize: int, spec: DeviceSpec, *, stores_rows: bool, contiguous: bool
+) -> RowLayout:
     """The layout of a kernel that starts before the preceding one has ended, where the device can.
 
-    ``stores_rows``: the result has a row for each row of x. Reads and stores then alternate, and a
-    prefetch keeps the memory reading; a reduction, which only reads, is slower with it. Rows that
-    are read again (not resident) need the L2 for themselves: a CTA prefetches the part of its own
-    row that it reads first. Several rows of a CTA are too short for a prefetch of each.
+    Its first CTAs wait for that end, and until then prefetch. ``stores_rows``: the result has a row
+    for each row of x. Reads and stores then alternate, and a prefetch by all CTAs keeps the memory
+    reading; a reduction, which only reads, is slower with it. So is a kernel that reads long rows
+    again (not resident): it needs the L2 for these. ``contiguous``: the rows of a CTA are.
     """
     if spec.target.number < HOPPER:
         return layout
     layout = replace(layout, programmatic=True)
-    if layout.strided or layout.rows > 1 or not stores_rows:
+    if not contiguous:
         return layout
-    ahead = PREFETCHED * spec.sms // (layout.capacity * itemsize) if layout.resident else 0
-    aligned = layout.width * itemsize == 16
-    return replace(layout, ahead=ahead, aligned=aligned)
+    own, ahead = MAX_RESIDENT // layout.block * spec.sms, 0
+    if stores_rows and layout.resident:
+        own = ahead = AHEAD * spec.sms // (layout.capacity * itemsize)
+    return replace(layout, own=own, ahead=ahead, aligned=layout.width * itemsize == VECTOR)

@@ -21,14 +21,13 @@ from ..run.devices.array_placement import device_for_arrays
 from ..run.relayout.relayout_kernels import wait_for_predecessors
 from .matrix_row import IDENTITY, MatrixRow, combine_two
 from .row_call import (
-    VECTOR,
     RowMatrix,
     finished,
     launch_rows,
     result_like,
     row_matrix,
 )
-from .row_layout import HOPPER, RowLayout
+from .row_layout import HOPPER, VECTOR, RowLayout
 
 OPERATIONS = ("sum", "mean", "max", "min")
 _LANES, _WARPS, _UNROLLED = 32, 8, 4
