@@ -10,7 +10,8 @@ largest difference to f64, divided by the largest magnitude. GB/s counts x and a
 (a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
 after the preceding kernel (late), before it ends (early), and with prefetches: own/ahead, as many
 KB for each SM (of the first CTAs' own rows; of the distance to later ones). ``--layouts``: also
-a line for several numbers of threads of a row and registers of a thread.
+a line for several numbers of threads of a CTA, elements and registers of a thread; a row that does
+not fit in a CTA has a cluster.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ import torch.nn.functional as F
 
 from tilewright import kernels
 from tilewright.kernels import row_call
-from tilewright.kernels.row_layout import VECTOR, RowLayout
+from tilewright.kernels.row_layout import MAX_CLUSTER, VECTOR, RowLayout
 
 DISTANCES = [
     (0, 0), (32, 0), (64, 0), (128, 0), (8, 8), (16, 16), (24, 24), (32, 32), (48, 48), (0, 16),
     (0, 32), (64, 16),
 ]  # fmt: skip
-LAYOUTS = [(128, 64), (256, 64), (256, 32), (512, 64), (512, 32), (1024, 64), (1024, 32)]
+LAYOUTS = [
+    (256, 32, 64), (256, 32, 32), (512, 16, 64), (512, 16, 32), (1024, 8, 32), (512, 32, 64),
+    (1024, 32, 64), (128, 32, 64), (128, 64, 64),
+]  # fmt: skip
+"""Threads of a CTA, elements and registers of a thread."""
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
@@ -123,7 +128,7 @@ def main() -> None:
                 if options.prefetch and name in ROWS:
                     print(variants_line(*shown, distances(contender.ours)), flush=True)
                 if options.layouts and name in ROWS:
-                    print(variants_line(*shown, layouts(contender.ours)), flush=True)
+                    print(variants_line(*shown, layouts(contender.ours, columns)), flush=True)
 
 
 def line(
@@ -184,24 +189,25 @@ def distances(call: Call) -> dict[str, Call]:
     return calls
 
 
-def layouts(call: Call) -> dict[str, Call]:
+def layouts(call: Call, columns: int) -> dict[str, Call]:
     """The call with other numbers of threads and registers."""
 
-    def layout(columns: int, width: int, threads: int, registers: int, strided: bool) -> RowLayout:
+    def layout(
+        columns: int, width: int, *_: Any, threads: int, elements: int, registers: int
+    ) -> RowLayout:
         vectors = -(-columns // width)
-        own = -(-vectors // threads)
-        full = vectors % threads == 0
-        return RowLayout(width, own, threads, strided, True, full, registers)
+        ctas = -(-vectors * width // (threads * elements))
+        own = -(-vectors // (threads * ctas))
+        full = vectors == threads * ctas * own
+        return RowLayout(width, own, threads, False, True, full, registers, ctas)
 
-    return {
-        f"{threads} threads, {registers} registers": patched(
-            call, "row_layout",
-            lambda columns, width, _, strided, t=threads, r=registers: layout(
-                columns, width, t, r, strided
-            ),
-        )
-        for threads, registers in LAYOUTS
-    }  # fmt: skip
+    calls = {}
+    for threads, elements, registers in LAYOUTS:
+        if threads * elements * MAX_CLUSTER >= columns:
+            chosen = partial(layout, threads=threads, elements=elements, registers=registers)
+            shown = f"{threads}x{elements} {registers} registers"
+            calls[shown] = patched(call, "row_layout", chosen)
+    return calls
 
 
 def patched(call: Call, name: str, function: Callable[..., Any]) -> Call:

@@ -33,10 +33,15 @@ class MatrixRow:
         self.k, self.layout, self.columns, self.stride = k, layout, columns, stride
         self.index, self.thread = k.ctaid.x, k.thread
         self.exists: Reg | bool = True
+        self._first: Any = 0  # element of the row's part that this CTA has
         if layout.programmatic:
             k.launch_dependent_grids()
         if layout.rows > 1:
             self._several(rows)
+        if layout.ctas > 1:
+            k.cluster_arrive()
+            self._started = False  # whether all CTAs of the cluster are known to have started
+            self.index, self._first = self._part(k.ctaid.x)
         self._x = x + self.index.to("s64") * row_stride
         self._prefetch(rows, x, row_stride)
         if layout.programmatic:
@@ -44,7 +49,7 @@ class MatrixRow:
         self._functions: list[Callable[..., Any]] = []
         self._resident: list[RowVector] = []
         if layout.resident:
-            self._resident = list(self._load(0))
+            self._resident = list(self._load(self._first))
 
     def _several(self, rows: Reg) -> None:
         """The row of a thread in a CTA that has several; a warp has whole rows."""
@@ -69,30 +74,43 @@ class MatrixRow:
             (layout.own, k.ctaid.x, k.ctaid.x < layout.own),
             (layout.ahead, k.ctaid.x + layout.ahead, True),
         ):
-            first = cta * layout.rows
             if count:
-                with k.if_(both((k.tid.x == 0) & (first < rows), which)):
-                    self._prefetch_rows(x + first.to("s64") * row_stride, rows - first)
+                row, first = self._part(cta)
+                here = both(row < rows, layout.ctas == 1 or first < self.columns)
+                with k.if_(both((k.tid.x == 0) & here, which)):
+                    self._prefetch_part(x + row.to("s64") * row_stride + first, rows - row, first)
 
-    def _prefetch_rows(self, first: Pointer, rows: Reg) -> None:
-        """Prefetch a CTA's rows, or the part of a long row that is read first: whole vectors of 16
-        bytes.
-        """
+    def _part(self, cta: Reg) -> tuple[Reg, Any]:
+        """The first row of a CTA, and the first element if several CTAs share a row."""
+        ctas = self.layout.ctas
+        if ctas == 1:
+            return cta * self.layout.rows, 0
+        row = cta // ctas
+        return row, (cta - row * ctas) * self.layout.capacity
+
+    def _prefetch_part(self, start: Pointer, rows: Reg, first: Any) -> None:
+        """Prefetch a CTA's rows or part of a row: the whole vectors of 16 bytes."""
         k, layout = self.k, self.layout
-        count = k.min(rows, layout.rows) if layout.rows > 1 else 1
-        elements = self.columns * count if layout.resident else k.const("u32", layout.capacity)
-        size = elements * first.size
+        elements: Any = self.columns
+        if layout.rows > 1:
+            elements = elements * k.min(rows, layout.rows)
+        elif layout.ctas > 1:
+            elements = k.min(elements - first, layout.capacity)
+        elif not layout.resident:
+            elements = k.const("u32", layout.capacity)
+        size = elements * start.size
         if not layout.aligned:
-            address = first.address()
-            first = k.pointer("global", first.dtype, (address + (VECTOR - 1)) & -VECTOR)
+            address = start.address()
+            start = k.pointer("global", start.dtype, (address + (VECTOR - 1)) & -VECTOR)
             size = (k.max(size, VECTOR) - (VECTOR - 1)) & -VECTOR
         with k.if_(True if layout.aligned else size > 0):
-            k.emit("cp.async.bulk.prefetch.L2.global", first, size)
+            k.emit("cp.async.bulk.prefetch.L2.global", start, size)
 
     @property
     def leads(self) -> Reg | bool:
         """Whether this is the first thread of a row."""
-        return both(self.thread == 0, self.exists)
+        first = True if self.layout.ctas == 1 else self._first == 0
+        return both(both(self.thread == 0, self.exists), first)
 
     def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
@@ -130,7 +148,21 @@ class MatrixRow:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
         if self.layout.threads <= 32:
             return self.k.warp_reduce(value, op, width=self.layout.threads)
-        return self.k.block_reduce(value, op)
+        total = self.k.block_reduce(value, op)
+        return total if self.layout.ctas == 1 else self._combine_cluster(total, op)
+
+    def _combine_cluster(self, value: Reg, op: Callable[[Any, Any], Any]) -> Any:
+        """The results of all CTAs of the cluster combined: each stores its own in every CTA."""
+        k, ctas = self.k, self.layout.ctas
+        results = k.shared(value.dtype, ctas)
+        if not self._started:
+            k.cluster_wait()
+            self._started = True
+        with k.if_(k.tid.x < ctas):
+            there = k.mapa(results + k.cluster_rank, k.tid.x)
+            k.pointer("shared::cluster", value.dtype, there)[0] = value
+        k.cluster_sync()
+        return _tree(op, [results[i] for i in range(ctas)])
 
     def store(self, y: Pointer) -> None:
         """Store the elements to this row of a contiguous matrix, converted to its type."""

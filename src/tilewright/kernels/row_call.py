@@ -23,7 +23,7 @@ from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
 from ..run.arrays.memory_overlap import overlap
 from ..run.devices.array_placement import device_for_arrays
-from .row_layout import VECTOR, RowLayout, overlapping, row_layout
+from .row_layout import HOPPER, VECTOR, RowLayout, overlapping, row_layout
 
 FLOATS = ("f16", "bf16", "f32")
 ROW_PARAMS = {"rows": "u32", "columns": "u32", "row_stride": "s64", "stride": "s64"}
@@ -144,7 +144,7 @@ def traced_rows(
     name = function.__name__.strip("_")
     return trace(
         function, statics, params={**ROW_PARAMS, **dict(params)}, name=name, block=layout.block,
-        min_ctas=layout.min_ctas, lines=False,
+        min_ctas=layout.min_ctas, cluster=layout.ctas if layout.ctas > 1 else None, lines=False,
     )  # fmt: skip
 
 
@@ -166,18 +166,18 @@ def launch_rows(
         view = views[name]
         while view.device != "cpu" and view.address % min(width * view.itemsize, VECTOR):
             width //= 2
-    layout = row_layout(x.columns, width, x.itemsize, x.stride != 1)
     spec = device_for_arrays(array_view.view(x.array).device, device).target
+    stores_rows = "y" in aligned
+    clusters = stores_rows and spec.target.number >= HOPPER
+    layout = row_layout(x.columns, width, x.itemsize, x.stride != 1, clusters)
     contiguous = x.stride == 1 and (layout.rows == 1 or x.row_stride == x.columns)
-    layout = overlapping(
-        layout, x.itemsize, spec, stores_rows="y" in aligned, contiguous=contiguous
-    )
+    layout = overlapping(layout, x.itemsize, spec, stores_rows=stores_rows, contiguous=contiguous)
     pointers = {"x": x.dtype} | {name: view.dtype for name, view in views.items()}
     params = {name: f"ptr {type_}" for name, type_ in pointers.items()}
     params |= dict.fromkeys(numbers, "f32")
     traced = traced_rows(function, tuple(params.items()), layout, tuple(static.items()))
     args = (*x.numbers, x.array, *arrays.values(), *numbers.values())
-    grid = -(-x.rows // layout.rows), 1, 1
+    grid = -(-x.rows // layout.rows) * layout.ctas, 1, 1
     launch(
         traced, grid, (layout.block, 1, 1), args, device=device, stream=stream,
         programmatic=layout.programmatic,

@@ -10,10 +10,12 @@ from ..target import DeviceSpec
 
 HOPPER = 90  # the targets from here on can launch a kernel before the preceding one ends
 MAX_THREADS = 1024  # of a CTA
+MAX_CLUSTER = 8  # CTAs
 MAX_RESIDENT = 2048  # threads of an SM
 VECTOR = 16  # bytes
 _ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
+_CLUSTER_THREADS = 256  # of a CTA, above which CTAs share a row
 _WARP = 32
 _LINE = 128  # bytes: neighbouring threads of a row read at least a line, if the row has one
 _REGISTERS = 64 << 10  # of an SM
@@ -26,7 +28,8 @@ SM in a few microseconds, so that rows are in the L2 when their CTA starts, but 
 class RowLayout:
     """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
     are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist; ``registers``: of a thread, at most.
+    vectors of all threads exist; ``registers``: of a thread, at most; ``ctas``: of a row, a cluster
+    of CTAs of ``threads`` each, if one CTA is not enough.
 
     ``programmatic``: the kernel may start before the preceding one has ended. ``own``: how many
     CTAs, the first ones, prefetch their own rows to the L2. ``ahead``: a CTA prefetches the rows of
@@ -41,6 +44,7 @@ class RowLayout:
     resident: bool = True
     full: bool = False
     registers: int = 64
+    ctas: int = 1
     programmatic: bool = False
     own: int = 0
     ahead: int = 0
@@ -67,9 +71,12 @@ class RowLayout:
         return min(_WARP, _REGISTERS // (self.registers * self.block))
 
 
-def row_layout(columns: int, width: int, itemsize: int = 4, strided: bool = False) -> RowLayout:
+def row_layout(
+    columns: int, width: int, itemsize: int = 4, strided: bool = False, clusters: bool = False
+) -> RowLayout:
     """The layout for rows of ``columns`` elements of ``itemsize`` bytes in vectors of ``width``: as
     few threads as have the row in their registers and read whole lines of memory at a time.
+    ``clusters``: several CTAs may share a row.
     """
     vectors, most = -(-columns // width), _ELEMENTS // width
     threads = min(_LINE // (width * itemsize), _WARP)
@@ -77,10 +84,19 @@ def row_layout(columns: int, width: int, itemsize: int = 4, strided: bool = Fals
         threads //= 2
     while threads < MAX_THREADS and threads * most < vectors:
         threads *= 2
-    own = -(-vectors // threads)
+    ctas = 1
+    if clusters and threads > _CLUSTER_THREADS:
+        ctas, threads = MAX_CLUSTER + 1, _CLUSTER_THREADS // 2
+        while ctas > MAX_CLUSTER and threads < MAX_THREADS:
+            threads *= 2
+            ctas = -(-vectors // (threads * most))
+        if ctas > MAX_CLUSTER:
+            ctas = 1
+    own = -(-vectors // (threads * ctas))
     resident = own <= most
     own = own if resident else max(1, most // 2)
-    return RowLayout(width, own, threads, strided, resident, vectors % (threads * own) == 0)
+    full = vectors % (threads * ctas * own) == 0
+    return RowLayout(width, own, threads, strided, resident, full, ctas=ctas)
 
 
 def overlapping(
