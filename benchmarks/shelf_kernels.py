@@ -3,8 +3,8 @@
     python benchmarks/shelf_kernels.py                       every kernel at 8192×8192, bf16
     python benchmarks/shelf_kernels.py softmax "sum rows" --shape 4096x1000:float32 16x8192
 
-A line has median times of CUDA-graph replays, interleaved, of four calls that rotate through four
-pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
+A line has median times of CUDA-graph replays, interleaved, of calls that rotate through four pairs
+of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
 copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
 largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
 (a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
@@ -248,8 +248,11 @@ def largest_error(contender: Contender, x: torch.Tensor, y: torch.Tensor) -> flo
 def medians(
     calls: dict[str, Call], pairs: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> dict[str, float]:
-    """Microseconds of one call each, by interleaved replays of a graph for each contender."""
-    graphs = {name: captured(call, pairs) for name, call in calls.items()}
+    """Microseconds of one call each, by interleaved replays of a graph for each contender; of small
+    arrays a graph has more calls.
+    """
+    repeated = pairs * max(1, min(64, (1 << 24) // pairs[0][0].numel()))
+    graphs = {name: captured(call, repeated) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(ROUNDS):
         for name, graph in graphs.items():
@@ -258,7 +261,7 @@ def medians(
             graph.replay()
             end.record()
             end.synchronize()
-            samples[name].append(start.elapsed_time(end) * 1e3 / len(pairs))
+            samples[name].append(start.elapsed_time(end) * 1e3 / len(repeated))
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
