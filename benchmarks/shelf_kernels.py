@@ -4,10 +4,11 @@
     python benchmarks/shelf_kernels.py softmax "sum rows" --shape 4096x1000:float32 16x8192
 
 A line has median times of CUDA-graph replays, interleaved, of calls that rotate through four pairs
-of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
-copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
-largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
-(a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
+of arrays, each after an untimed replay of the same graph: what another kernel left to be written
+back to the memory is not counted. torch's results also take turns in four arrays. The copy is
+torch's ``copy_`` of an array of the same size. ``of a copy`` is the copy's time over ours, ``of
+compiled`` that of torch.compile's kernel over ours. ``error``: the largest difference to f64,
+divided by the largest magnitude. GB/s counts x and an array of its size (a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
 after the preceding kernel (late), before it ends (early), and with prefetches: own/ahead, as many
 KB for each SM (of the first CTAs' own rows; of the distance to later ones). ``--layouts``: also
 a line for several numbers of threads of a CTA, elements and registers of a thread; a row that does
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,7 +30,7 @@ import torch.nn.functional as F
 
 from tilewright import kernels
 from tilewright.kernels import row_call
-from tilewright.kernels.row_layout import MAX_CLUSTER, VECTOR, RowLayout
+from tilewright.kernels.row_layout import MAX_CLUSTER, VECTOR, RowLayout, resident_layout
 
 DISTANCES = [
     (0, 0), (32, 0), (64, 0), (128, 0), (8, 8), (16, 16), (24, 24), (32, 32), (48, 48), (0, 16),
@@ -178,7 +180,7 @@ def distances(call: Call) -> dict[str, Call]:
         layout: RowLayout, size: int, spec: Any, distance: tuple[int, int], **_: Any
     ) -> RowLayout:
         per_cta = layout.capacity * size
-        own, ahead = ((kb << 10) * spec.sms // per_cta for kb in distance)
+        own, ahead = (-(-(kb << 10) * spec.sms // per_cta) for kb in distance)
         aligned = layout.width * size == VECTOR
         return replace(layout, programmatic=True, own=own, ahead=ahead, aligned=aligned)
 
@@ -195,11 +197,8 @@ def layouts(call: Call, columns: int) -> dict[str, Call]:
     def layout(
         columns: int, width: int, *_: Any, threads: int, elements: int, registers: int
     ) -> RowLayout:
-        vectors = -(-columns // width)
-        ctas = -(-vectors * width // (threads * elements))
-        own = -(-vectors // (threads * ctas))
-        full = vectors == threads * ctas * own
-        return RowLayout(width, own, threads, False, True, full, registers, ctas)
+        ctas = -(-columns // (threads * elements))
+        return resident_layout(columns, width, threads, ctas, registers=registers)
 
     calls = {}
     for threads, elements, registers in LAYOUTS:
@@ -257,6 +256,7 @@ def medians(
     for _ in range(ROUNDS):
         for name, graph in graphs.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()
             start.record()
             graph.replay()
             end.record()
@@ -272,9 +272,10 @@ def captured(call: Call, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torc
             call(x, y)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
+    results: deque[Any] = deque(maxlen=CALLS)  # an array that is freed would be the next result
     with torch.cuda.graph(graph):
         for x, y in pairs:
-            call(x, y)
+            results.append(call(x, y))
     return graph
 
 

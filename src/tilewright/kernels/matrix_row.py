@@ -9,7 +9,7 @@ up to ``vectors * threads`` vectors stays in registers (f32). A longer one is re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..builder import Builder, Pointer, Reg
@@ -120,7 +120,7 @@ class MatrixRow:
         def apply(vector: RowVector) -> list[Any]:
             width, exists = self.layout.width, vector.exists
             others = [
-                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
+                self.k.load_vector(vector.of(p), width, dtype="f32", pred=exists)
                 for p in vectors
             ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
@@ -169,7 +169,7 @@ class MatrixRow:
         y = y + self.index.to("s64") * self.columns.to("s64")
         for vector in self.vectors():
             pred = both(vector.exists, self.exists)
-            self.k.store_vector(y + vector.index, vector.values, pred=pred)
+            self.k.store_vector(vector.of(y), vector.values, pred=pred)
 
     def vectors(self) -> Iterator[RowVector]:
         """This thread's vectors; for a long row, inside a loop on the device."""
@@ -188,24 +188,37 @@ class MatrixRow:
         k, width, loaded = self.k, self.layout.width, []
         first = self.thread * width + start
         for i in range(self.layout.vectors):
-            index = first + i * self.layout.threads * width
-            exists = True if self.layout.full else index < self.columns
-            offset = index.to("s64") * self.stride if self.layout.strided else index
+            offset = i * self.layout.threads * width
+            index = first + offset
+            exists = True if i < self.layout.certain else index < self.columns
+            vector = RowVector(index, first, offset, exists)
+            x = vector.of(self._x)
+            if self.layout.strided:
+                x = self._x + index.to("s64") * self.stride
             pred = both(exists, self.exists)
-            values = k.load_vector(self._x + offset, width, dtype="f32", pred=pred)
-            loaded.append(RowVector(index, exists, values))
+            vector.values = k.load_vector(x, width, dtype="f32", pred=pred)
+            loaded.append(vector)
         yield from loaded
 
 
 @dataclass
 class RowVector:
-    """Neighbouring elements of a row in f32: the first one's index, whether the row has them, and
-    values, which mean nothing where it does not.
+    """Neighbouring elements of a row in f32: the first one's index, which is ``offset`` more than
+    that of the thread's first vector, whether the row has them, and values, which mean nothing
+    where it does not.
     """
 
     index: Reg
+    first: Reg
+    offset: int
     exists: Reg | bool
-    values: list[Any]
+    values: list[Any] = field(default_factory=list)
+
+    def of(self, array: Pointer) -> Pointer:
+        """The elements of a contiguous ``array`` with the same indices. All vectors of a thread
+        have one register as address, and constant offsets from it.
+        """
+        return array + self.first + self.offset
 
 
 def both(a: Reg | bool, b: Reg | bool) -> Reg | bool:

@@ -11,25 +11,27 @@ from ..target import DeviceSpec
 HOPPER = 90  # the targets from here on can launch a kernel before the preceding one ends
 MAX_THREADS = 1024  # of a CTA
 MAX_CLUSTER = 8  # CTAs
-MAX_RESIDENT = 2048  # threads of an SM
 VECTOR = 16  # bytes
 _ELEMENTS = 32  # of a thread
 _MIN_THREADS = 128  # of a CTA
-_CLUSTER_THREADS = 256  # of a CTA, above which CTAs share a row
+_CLUSTER_THREADS = 512  # of a CTA that shares its row with others
 _WARP = 32
 _LINE = 128  # bytes: neighbouring threads of a row read at least a line, if the row has one
 _REGISTERS = 64 << 10  # of an SM
 AHEAD = 16 << 10
-"""Bytes by which the prefetch of later rows is ahead, for each SM: what the memory delivers to an
-SM in a few microseconds, so that rows are in the L2 when their CTA starts, but not long before."""
+"""Bytes for each SM by which the prefetch of later rows is ahead: what the memory delivers in half a
+microsecond, a little less than the latency of a read while it is busy."""
+OWN = 32 << 10
+"""Bytes for each SM that the first CTAs of a kernel without such a prefetch prefetch for themselves:
+what the memory delivers while they wait for the end of the preceding kernel."""
 
 
 @dataclass(frozen=True)
 class RowLayout:
     """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
-    are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist; ``registers``: of a thread, at most; ``ctas``: of a row, a cluster
-    of CTAs of ``threads`` each, if one CTA is not enough.
+    are not neighbours; ``resident``: the row fits in the registers of its threads; ``certain``: how
+    many of a thread's vectors, the first ones, exist in all threads; ``registers``: of a thread, at
+    most; ``ctas``: of a row, a cluster of CTAs of ``threads`` each, if one CTA is not enough.
 
     ``programmatic``: the kernel may start before the preceding one has ended. ``own``: how many
     CTAs, the first ones, prefetch their own rows to the L2. ``ahead``: a CTA prefetches the rows of
@@ -42,7 +44,7 @@ class RowLayout:
     threads: int
     strided: bool = False
     resident: bool = True
-    full: bool = False
+    certain: int = 0
     registers: int = 64
     ctas: int = 1
     programmatic: bool = False
@@ -76,7 +78,8 @@ def row_layout(
 ) -> RowLayout:
     """The layout for rows of ``columns`` elements of ``itemsize`` bytes in vectors of ``width``: as
     few threads as have the row in their registers and read whole lines of memory at a time.
-    ``clusters``: several CTAs may share a row.
+    ``clusters``: several CTAs may share a row that does not fit in one. They wait for each other in
+    each reduction, so a row that one CTA has is faster.
     """
     vectors, most = -(-columns // width), _ELEMENTS // width
     threads = min(_LINE // (width * itemsize), _WARP)
@@ -84,19 +87,28 @@ def row_layout(
         threads //= 2
     while threads < MAX_THREADS and threads * most < vectors:
         threads *= 2
-    ctas = 1
-    if clusters and threads > _CLUSTER_THREADS:
-        ctas, threads = MAX_CLUSTER + 1, _CLUSTER_THREADS // 2
-        while ctas > MAX_CLUSTER and threads < MAX_THREADS:
-            threads *= 2
-            ctas = -(-vectors // (threads * most))
-        if ctas > MAX_CLUSTER:
-            ctas = 1
+    for of_cta, most_ctas in (
+        (threads, 1), (_CLUSTER_THREADS, MAX_CLUSTER), (MAX_THREADS, MAX_CLUSTER)
+    ):  # fmt: skip
+        ctas = -(-vectors // (of_cta * most))
+        if ctas <= most_ctas and (clusters or ctas == 1):
+            return resident_layout(columns, width, of_cta, ctas, strided=strided)
+    chunk = max(1, most // 2)
+    certain = 0 if vectors % (threads * chunk) else chunk
+    return RowLayout(width, chunk, threads, strided, resident=False, certain=certain)
+
+
+def resident_layout(
+    columns: int, width: int, threads: int, ctas: int, *, strided: bool = False, registers: int = 64
+) -> RowLayout:
+    """The layout of a row in the registers of ``ctas`` CTAs, each with equally many vectors of the
+    row except the last one, which has the rest.
+    """
+    vectors = -(-columns // width)
     own = -(-vectors // (threads * ctas))
-    resident = own <= most
-    own = own if resident else max(1, most // 2)
-    full = vectors % (threads * ctas * own) == 0
-    return RowLayout(width, own, threads, strided, resident, full, ctas=ctas)
+    rest = vectors - (ctas - 1) * threads * own
+    certain = max(0, rest // threads)
+    return RowLayout(width, own, threads, strided, True, certain, registers, ctas)
 
 
 def overlapping(
@@ -107,14 +119,14 @@ def overlapping(
     Its first CTAs wait for that end, and until then prefetch. ``stores_rows``: the result has a row
     for each row of x. Reads and stores then alternate, and a prefetch by all CTAs keeps the memory
     reading; a reduction, which only reads, is slower with it. So is a kernel that reads long rows
-    again (not resident): it needs the L2 for these. ``contiguous``: the rows of a CTA are.
+    again (not resident): it needs the L2 for these. ``contiguous``: whether the rows of a CTA are.
     """
     if spec.target.number < HOPPER:
         return layout
     layout = replace(layout, programmatic=True)
     if not contiguous:
         return layout
-    own, ahead = MAX_RESIDENT // layout.block * spec.sms, 0
-    if stores_rows and layout.resident:
-        own = ahead = AHEAD * spec.sms // (layout.capacity * itemsize)
-    return replace(layout, own=own, ahead=ahead, aligned=layout.width * itemsize == VECTOR)
+    alternates = stores_rows and layout.resident
+    own = -(-(AHEAD if alternates else OWN) * spec.sms // (layout.capacity * itemsize))
+    aligned = layout.width * itemsize == VECTOR
+    return replace(layout, own=own, ahead=own if alternates else 0, aligned=aligned)
