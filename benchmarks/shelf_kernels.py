@@ -8,11 +8,12 @@ of arrays, each after an untimed replay of the same graph: what another kernel l
 back to the memory is not counted. torch's results also take turns in four arrays. The copy is
 torch's ``copy_`` of an array of the same size. ``of a copy`` is the copy's time over ours, ``of
 compiled`` that of torch.compile's kernel over ours. ``error``: the largest difference to f64,
-divided by the largest magnitude. GB/s counts x and an array of its size (a reduction reads x only). ``--prefetch``: also a line of times of the kernels on rows launched
-after the preceding kernel (late), before it ends (early), and with prefetches: own/ahead, as many
-KB for each SM (of the first CTAs' own rows; of the distance to later ones). ``--layouts``: also
-a line for several numbers of threads of a CTA, elements and registers of a thread; a row that does
-not fit in a CTA has a cluster.
+divided by the largest magnitude. GB/s counts x and an array of its size (a reduction reads x only).
+``--prefetch``: also a line of times of the kernels on rows launched after the preceding kernel
+(late), before it ends (early), and with prefetches: own/ahead, as many KB for each SM (of the first
+CTAs' own rows; of the distance to later ones). ``--layouts``: also a line for several numbers of
+threads of a CTA, elements and registers of a thread; a row that does not fit in a CTA has a
+cluster.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def random(rows: int, columns: int, type_: Any) -> Array:
 
 
 @every_row("name", CALLS)
-@every_row(("rows", "columns"), [(7, 64), (3, 1032), (2, 17000), (2, 300000)])
+@every_row(("rows", "columns"), [(7, 64), (3, 1032), (2, 33000), (2, 300000)])
 def test_no_access_comes_before_the_wait(name: str, rows: int, columns: int) -> None:
     """A CTA has several rows, a row, a part of one, and one that does not fit in registers."""
     x = random(rows, columns, BF16)
@@ -152,7 +152,7 @@ def prefetched(
 @every_row(
     ("rows", "columns", "type_"),
     [(23, 2048, BF16), (9, 4097, np.float16), (9, 3001, np.float32), (70, 100, np.float32),
-     (301, 9, np.float16), (1, 3, np.float32), (2, 17000, np.float16), (3, 9001, BF16),
+     (301, 9, np.float16), (1, 3, np.float32), (2, 33000, np.float16), (2, 34001, BF16),
      (1, 300000, np.float16)],
 )  # fmt: skip
 def test_every_row_is_prefetched_once(

@@ -120,8 +120,7 @@ class MatrixRow:
         def apply(vector: RowVector) -> list[Any]:
             width, exists = self.layout.width, vector.exists
             others = [
-                self.k.load_vector(vector.of(p), width, dtype="f32", pred=exists)
-                for p in vectors
+                self.k.load_vector(vector.of(p), width, dtype="f32", pred=exists) for p in vectors
             ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
 

@@ -19,11 +19,11 @@ _WARP = 32
 _LINE = 128  # bytes: neighbouring threads of a row read at least a line, if the row has one
 _REGISTERS = 64 << 10  # of an SM
 AHEAD = 16 << 10
-"""Bytes for each SM by which the prefetch of later rows is ahead: what the memory delivers in half a
-microsecond, a little less than the latency of a read while it is busy."""
+"""Bytes for each SM by which the prefetch of later rows is ahead: what the memory delivers in half
+a microsecond, about the latency of a read."""
 OWN = 32 << 10
-"""Bytes for each SM that the first CTAs of a kernel without such a prefetch prefetch for themselves:
-what the memory delivers while they wait for the end of the preceding kernel."""
+"""Bytes for each SM that the first CTAs prefetch for themselves in a kernel without such a prefetch:
+what the memory delivers in the microsecond between two kernels."""
 
 
 @dataclass(frozen=True)
