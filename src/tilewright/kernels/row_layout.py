@@ -22,8 +22,8 @@ AHEAD = 16 << 10
 """Bytes for each SM by which the prefetch of later rows is ahead: what the memory delivers in half
 a microsecond, about the latency of a read."""
 OWN = 32 << 10
-"""Bytes for each SM that the first CTAs prefetch for themselves in a kernel without such a prefetch:
-what the memory delivers in the microsecond between two kernels."""
+"""Bytes for each SM that the first CTAs prefetch for themselves in a kernel without ``AHEAD``: what
+the memory delivers in the microsecond between two kernels."""
 
 
 @dataclass(frozen=True)
