@@ -1,22 +1,29 @@
 """Compare the kernels of ``tilewright.kernels`` with torch, torch.compile and a copy.
 
     python benchmarks/shelf_kernels.py                       every kernel at 8192×8192, bf16
-    python benchmarks/shelf_kernels.py softmax --shape 4096x1000 --dtype float32
+    python benchmarks/shelf_kernels.py softmax "sum rows" --shape 4096x1000:float32 16x8192
 
-A line has median times of CUDA-graph replays, interleaved, of four calls that rotate through four
-pairs of arrays; the copy is torch's ``copy_`` of an array of the same size. ``of a copy`` is the
-copy's time over ours, ``of compiled`` that of torch.compile's kernel over ours. ``error``: the
-largest difference to f64, divided by the largest magnitude. GB/s counts x and an array of its size
-(a reduction reads x only). ``--prefetch``: also a line of times for several distances of the
-prefetch of later rows, in units of the rows that are resident (0: none), and for launches before
-the preceding kernel ends (early).
+A line has median times of CUDA-graph replays, interleaved, of calls that rotate through four pairs
+of arrays, each after an untimed replay of the same graph: what another kernel left to be written
+back to the memory is not counted. torch's results also take turns in four arrays. The copy is
+torch's ``copy_`` of an array of the same size. ``of a copy`` is the copy's time over ours, ``of
+compiled`` that of torch.compile's kernel over ours. ``error``: the largest difference to f64,
+divided by the largest magnitude. GB/s counts x and an array of its size (a reduction reads x only).
+``--prefetch``: also a line of times of the kernels on rows launched after the preceding kernel
+(late), before it ends (early), and with prefetches: own/ahead, as many KB for each SM (of the first
+CTAs' own rows; of the distance to later ones). ``--layouts``: also a line for several numbers of
+threads of a CTA, elements and registers of a thread; a row that does not fit in a CTA has a
+cluster.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,8 +31,17 @@ import torch.nn.functional as F
 
 from tilewright import kernels
 from tilewright.kernels import row_call
+from tilewright.kernels.row_layout import MAX_CLUSTER, VECTOR, RowLayout, resident_layout
 
-DISTANCES = (0, 0.25, 0.5, 1, 2)
+DISTANCES = [
+    (0, 0), (32, 0), (64, 0), (128, 0), (8, 8), (16, 16), (24, 24), (32, 32), (48, 48), (0, 16),
+    (0, 32), (64, 16),
+]  # fmt: skip
+LAYOUTS = [
+    (256, 32, 64), (256, 32, 32), (512, 16, 64), (512, 16, 32), (1024, 8, 32), (512, 32, 64),
+    (1024, 32, 64), (128, 32, 64), (128, 64, 64),
+]  # fmt: skip
+"""Threads of a CTA, elements and registers of a thread."""
 CALLS, ROUNDS = 4, 15
 Call = Callable[[torch.Tensor, torch.Tensor], Any]  # of x and out
 
@@ -93,20 +109,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="KERNEL")
-    parser.add_argument("--shape", default="8192x8192")
+    parser.add_argument("--shape", nargs="+", default=["8192x8192"], metavar="MxN[:TYPE]")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--prefetch", action="store_true")
+    parser.add_argument("--layouts", action="store_true")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
-    rows, columns = map(int, options.shape.split("x"))
-    dtype = getattr(torch, options.dtype)
-    print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
-    print("   GB/s  of a copy  of compiled  error", flush=True)
-    for name, contender in contenders(rows, columns, dtype).items():
-        if not options.names or name in options.names:
-            print(line(name, contender, rows, columns, dtype, not options.no_compile), flush=True)
-            if options.prefetch and name in ROWS:
-                print(distances_line(name, contender, rows, columns, dtype), flush=True)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    for shape in options.shape:
+        size, _, type_ = shape.partition(":")
+        rows, columns = map(int, size.split("x"))
+        dtype = getattr(torch, type_ or options.dtype)
+        print(f"{rows}x{columns} {dtype}")
+        print(f"{'kernel':<12}{'copy':>9}{'ours':>9}{'torch':>9}{'compiled':>9} µs", end="")
+        print("   GB/s  of a copy  of compiled  error", flush=True)
+        for name, contender in contenders(rows, columns, dtype).items():
+            if not options.names or name in options.names:
+                torch.compiler.reset()
+                shown = name, contender, rows, columns, dtype
+                print(line(*shown, not options.no_compile), flush=True)
+                if options.prefetch and name in ROWS:
+                    print(variants_line(*shown, distances(contender.ours)), flush=True)
+                if options.layouts and name in ROWS:
+                    print(variants_line(*shown, layouts(contender.ours, columns)), flush=True)
 
 
 def line(
@@ -134,45 +159,69 @@ def line(
     )
 
 
-ROWS = {"softmax": "softmax", "rms_norm": "rms_norm", "layer_norm": "layer_norm",
-        "sum rows": "reduce_rows", "top 8": "top_k"}  # fmt: skip
-"""The kernels on whole rows, with the names by which ``row_call.PREFETCH`` knows them."""
+ROWS = ("softmax", "rms_norm", "layer_norm", "sum rows", "top 8")  # kernels on whole rows
 
 
-def distances_line(
-    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype
-) -> str:
-    """Times, and a copy's over them, for each distance."""
-    pairs = array_pairs(rows, columns, dtype)
-    calls: dict[str, Call] = {"copy": lambda x, y: y.copy_(x)}
-    for distance in DISTANCES:
-        for early in (False, True):
-            shown = f"{distance}{' early' * early}"
-            calls[shown] = with_distance(ROWS[name], distance, early, contender.ours)
-    times = medians(calls, pairs)
+def variants_line(
+    name: str, contender: Contender, rows: int, columns: int, dtype: torch.dtype,
+    variants: dict[str, Call],
+) -> str:  # fmt: skip
+    """Times, and a copy's over them, for each variant."""
+    calls: dict[str, Call] = {"copy": lambda x, y: y.copy_(x), **variants}
+    times = medians(calls, array_pairs(rows, columns, dtype))
     copy = times.pop("copy")
     shown = ", ".join(f"{n}: {t:.2f} ({copy / t:.3f})" for n, t in times.items())
-    return f"  copy {copy:.2f}; prefetch at {shown}"
+    return f"  copy {copy:.2f}; {shown}"
 
 
-def with_distance(name: str, distance: float, early: bool, call: Call) -> Call:
-    """A call with a prefetch at this distance, or without one for 0; launched ``early``, before the
-    preceding kernel ends.
-    """
+def distances(call: Call) -> dict[str, Call]:
+    """The call with other launches and prefetches."""
 
-    def prefetched(x: torch.Tensor, y: torch.Tensor) -> None:
-        before = dict(row_call.PREFETCH), set(row_call.PROGRAMMATIC)
-        row_call.PREFETCH[name] = distance
-        if not distance:
-            del row_call.PREFETCH[name]
-        (row_call.PROGRAMMATIC.add if early else row_call.PROGRAMMATIC.discard)(name)
-        call(x, y)
-        row_call.PREFETCH.clear()
-        row_call.PREFETCH.update(before[0])
-        row_call.PROGRAMMATIC.clear()
-        row_call.PROGRAMMATIC.update(before[1])
+    def early(
+        layout: RowLayout, size: int, spec: Any, distance: tuple[int, int], **_: Any
+    ) -> RowLayout:
+        per_cta = layout.capacity * size
+        own, ahead = (-(-(kb << 10) * spec.sms // per_cta) for kb in distance)
+        aligned = layout.width * size == VECTOR
+        return replace(layout, programmatic=True, own=own, ahead=ahead, aligned=aligned)
 
-    return prefetched
+    calls = {"late": patched(call, "overlapping", lambda layout, *_, **__: layout)}
+    for distance in DISTANCES:
+        shown = "/".join(map(str, distance)) if any(distance) else "early"
+        calls[shown] = patched(call, "overlapping", partial(early, distance=distance))
+    return calls
+
+
+def layouts(call: Call, columns: int) -> dict[str, Call]:
+    """The call with other numbers of threads and registers."""
+
+    def layout(
+        columns: int, width: int, *_: Any, threads: int, elements: int, registers: int
+    ) -> RowLayout:
+        ctas = -(-columns // (threads * elements))
+        return resident_layout(columns, width, threads, ctas, registers=registers)
+
+    calls = {}
+    for threads, elements, registers in LAYOUTS:
+        if threads * elements * MAX_CLUSTER >= columns:
+            chosen = partial(layout, threads=threads, elements=elements, registers=registers)
+            shown = f"{threads}x{elements} {registers} registers"
+            calls[shown] = patched(call, "row_layout", chosen)
+    return calls
+
+
+def patched(call: Call, name: str, function: Callable[..., Any]) -> Call:
+    """The call with another function of ``row_call``."""
+
+    def other(x: torch.Tensor, y: torch.Tensor) -> None:
+        before = getattr(row_call, name)
+        setattr(row_call, name, function)
+        try:
+            call(x, y)
+        finally:
+            setattr(row_call, name, before)
+
+    return other
 
 
 def array_pairs(
@@ -199,17 +248,21 @@ def largest_error(contender: Contender, x: torch.Tensor, y: torch.Tensor) -> flo
 def medians(
     calls: dict[str, Call], pairs: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> dict[str, float]:
-    """Microseconds of one call each, by interleaved replays of a graph for each contender."""
-    graphs = {name: captured(call, pairs) for name, call in calls.items()}
+    """Microseconds of one call each, by interleaved replays of a graph for each contender; of small
+    arrays a graph has more calls.
+    """
+    repeated = pairs * max(1, min(64, (1 << 24) // pairs[0][0].numel()))
+    graphs = {name: captured(call, repeated) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(ROUNDS):
         for name, graph in graphs.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()
             start.record()
             graph.replay()
             end.record()
             end.synchronize()
-            samples[name].append(start.elapsed_time(end) * 1e3 / len(pairs))
+            samples[name].append(start.elapsed_time(end) * 1e3 / len(repeated))
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
@@ -220,9 +273,10 @@ def captured(call: Call, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torc
             call(x, y)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
+    results: deque[Any] = deque(maxlen=CALLS)  # an array that is freed would be the next result
     with torch.cuda.graph(graph):
         for x, y in pairs:
-            call(x, y)
+            results.append(call(x, y))
     return graph
 
 

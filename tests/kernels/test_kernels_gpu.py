@@ -46,3 +46,43 @@ def test_torch_tensors_of_any_strides() -> None:
         torch.testing.assert_close(kernels.softmax(x), x.softmax(-1), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(kernels.reduce(x), x.sum(-1), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(kernels.transpose(x), x.T.contiguous())
+
+
+@pytest.mark.parametrize("shape", [(4000, 8192), (16, 8192), (70000, 128), (300, 40000)])
+@pytest.mark.parametrize("captured", [False, True], ids=["stream", "graph"])
+def test_kernels_that_overlap_wait_for_each_other(shape: tuple[int, int], captured: bool) -> None:
+    """Each kernel reads what the one before writes, and overwrites what that one reads: the bits
+    are those of launches that are waited for.
+    """
+    torch = pytest.importorskip("torch")
+    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    a, b, y = x.clone(), torch.empty_like(x), torch.empty(shape[0], device="cuda")
+
+    def chain(finish: Callable[[], Any]) -> Any:
+        steps: list[Callable[[], Any]] = [
+            lambda: a.copy_(x),
+            lambda: kernels.softmax(a, out=b),
+            lambda: kernels.layer_norm(b, out=a),
+            lambda: kernels.reduce(a, "max", out=y),
+            lambda: a.mul_(0.5),
+            lambda: kernels.rms_norm(a, a[0].clone(), out=b),
+            lambda: kernels.rms_norm(b, out=b),
+            lambda: kernels.softmax(b, out=a),
+        ]  # fmt: skip
+        for step in steps * 3:
+            step()
+            finish()
+        return kernels.reduce(a, "sum", 0)
+
+    expected = chain(torch.cuda.synchronize), a.clone(), b.clone(), y.clone()
+    run = lambda: chain(lambda: None)  # noqa: E731
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            total = run()
+        run = lambda: graph.replay() or total  # noqa: E731
+    for _ in range(5):
+        for t in (a, b, y):
+            t.fill_(float("nan"))
+        for got, want in zip((run(), a, b, y), expected, strict=True):
+            assert torch.equal(got, want)

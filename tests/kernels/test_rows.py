@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,9 +12,8 @@ import pytest
 
 from error_messages import raises_message
 from rows import every_row
-from tilewright import kernels, target
+from tilewright import kernels
 from tilewright.errors import DtypeError, ProblemError, TilewrightError
-from tilewright.kernels import row_call
 
 pytestmark = pytest.mark.vm
 
@@ -60,27 +57,6 @@ def test_rows_of_all_lengths_and_types(shape: tuple[int, ...], type_: Any) -> No
     agree(kernels.softmax(x), softmax(wide), type_)
     agree(kernels.rms_norm(x, weight), rms_norm(wide) * w, type_)
     agree(kernels.layer_norm(x, weight, bias), layer_norm(wide) * w + b, type_)
-
-
-@every_row("type_", [np.float32, BF16])
-def test_later_rows_are_prefetched(type_: Any) -> None:
-    """Up to the last one, of which none is beyond; the results are those without."""
-    x, weight = random((23, 2048), type_), random((2048,), type_, 1)
-    small = replace(target.device_spec("H200"), sms=1)
-    layouts: list[Any] = []
-    traced = row_call.traced_rows
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_call, "device_for_arrays", lambda *_: SimpleNamespace(target=small))
-        patch.setattr(row_call, "traced_rows", lambda *a: layouts.append(a[2]) or traced(*a))
-        found = kernels.rms_norm(x, weight)
-        patch.setattr(row_call, "PREFETCH", {})
-        expected = kernels.rms_norm(x, weight)
-        patch.setattr(row_call, "PROGRAMMATIC", {"rms_norm"})
-        early = kernels.rms_norm(x, weight)
-    assert [0 < layout.ahead < 23 for layout in layouts] == [True, False, False]
-    assert layouts[-1].programmatic
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(early, expected)
 
 
 @every_row(

@@ -166,7 +166,7 @@ def random_bits(shape: tuple[int, ...], type_: str) -> Any:
     ("e2m1", 32, "ue8m0", None, "bf16"), ("nf4", 24, "f32", None, "f32"),
     ("e2m3", 32, "ue8m0", None, "f32"), ("e3m2", 16, "e4m3", None, "f16"),
     ("e4m3", 33, "f16", None, "f32"), ("e5m2", 264, "bf16", None, "f32"),
-])  # fmt: skip
+], parts=3)  # fmt: skip
 def test_packed_weights_by_a_kernel(
     type_: str, group: int | None, scale_type: str, zeros: Any, dest: str
 ) -> None:

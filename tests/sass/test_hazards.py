@@ -11,6 +11,9 @@ import pytest
 from ptxas import ptxas
 from rows import every_row
 from sass_cubins import ARCHITECTURES, code_of, cubin, names
+from tilewright import cuda, gemm
+from tilewright.gemm import Problem
+from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.sass import ControlCode, CubinFile
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code, hazards
@@ -129,6 +132,23 @@ def test_ptxas_has_no_hazard(arch: str) -> None:
     functions, found = count_findings(CLEAN, arch)
     assert not found
     assert functions >= 40
+
+
+@needs_ptxas
+@pytest.mark.tools
+@every_row("config, scaling, fast", [
+    ("tma:128x192x128:2:4", BlockScaling(1, 128), False),
+    ("tma:64x64x128:1:8", BlockScaling(1, 128), False),
+    ("tma:128x96x128:2p:3", BlockScaling(1, 128), False), ("tma:128x192x128:2:4", None, False),
+    ("tma:64x32x128:1:8~", BlockScaling(1, 128), False), ("tma:128x256x128:2:4", None, True),
+])  # fmt: skip
+def test_kernels_of_8_bit_floats_have_no_hazard(
+    config: str, scaling: BlockScaling | None, fast: bool
+) -> None:
+    problem = Problem(4096, 4096, 4096, "e4m3", "e4m3", "bf16", fast=fast, scaling=scaling)
+    kernel = gemm.build(problem, gemm.parse(config))
+    file = CubinFile.parse(cuda.compile(kernel.ptx, "sm_90a").code)
+    assert not list(hazards(function_code(file, kernel.name)))
 
 
 @needs_ptxas

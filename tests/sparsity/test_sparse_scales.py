@@ -15,7 +15,7 @@ from tilewright.errors import MetadataError, ProblemError
 RNG = np.random.default_rng(5)
 
 
-@every_row("config type_ blocks", SCALED)
+@every_row("config type_ blocks", SCALED, parts=2)
 def test_products(config: str, type_: str, blocks: tuple[Any, Any]) -> None:
     """The weights are the left matrix without ``~`` in the configuration, the right one with it."""
     w, x = (RNG.standard_normal((rows, 656)).astype(np.float32) for rows in (200, 72))

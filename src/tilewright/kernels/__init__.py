@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from .matrix_row import MatrixRow, RowLayout, row_layout
+    from .matrix_row import MatrixRow
     from .normalization import layer_norm, rms_norm
     from .rotary import rotary_embedding
+    from .row_layout import RowLayout, row_layout
     from .row_reductions import reduce
     from .softmax import softmax
     from .top_k import top_k

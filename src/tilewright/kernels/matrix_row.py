@@ -9,68 +9,21 @@ up to ``vectors * threads`` vectors stays in registers (f32). A longer one is re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..builder import Builder, Pointer, Reg
+from .row_layout import VECTOR, RowLayout
 
-MAX_THREADS = 1024
-_ELEMENTS = 32  # of a thread
-_MIN_THREADS = 128  # of a CTA
 IDENTITY = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
-
-
-@dataclass(frozen=True)
-class RowLayout:
-    """How a row is distributed. ``vectors``: of a thread; ``strided``: the elements of the input
-    are not neighbours; ``resident``: the row fits in the registers of its threads; ``full``: all
-    vectors of all threads exist. ``ahead``: a CTA prefetches the row that is as many rows further
-    on to the L2; 0: none. ``programmatic``: the kernel is launched before the preceding one ends.
-    """
-
-    width: int
-    vectors: int
-    threads: int
-    strided: bool = False
-    resident: bool = True
-    full: bool = False
-    ahead: int = 0
-    programmatic: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of a CTA: more than one if a row has one warp."""
-        return max(1, _MIN_THREADS // self.threads) if self.threads == 32 else 1
-
-    @property
-    def block(self) -> int:
-        """Threads of a CTA."""
-        return self.threads * self.rows
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs that should be resident on an SM: 64 registers for each thread."""
-        return MAX_THREADS // self.block
-
-
-def row_layout(columns: int, width: int, strided: bool = False) -> RowLayout:
-    """The layout for rows of ``columns`` elements in vectors of ``width``: as few threads as have
-    the row in their registers.
-    """
-    vectors, most = -(-columns // width), _ELEMENTS // width
-    threads = 32
-    while threads < MAX_THREADS and threads * most < vectors:
-        threads *= 2
-    own = -(-vectors // threads)
-    resident = own <= most
-    own = own if resident else max(1, most // 2)
-    return RowLayout(width, own, threads, strided, resident, vectors % (threads * own) == 0)
 
 
 class MatrixRow:
     """One row of the matrix ``x``: ``columns`` elements that are ``stride`` apart.
 
-    ``index`` is the row's number; threads without a row have left the kernel.
+    ``index`` is the row's number, ``exists`` whether the row exists: the last warp may have threads
+    without a row; warps without one have left the kernel. With ``layout.programmatic`` the kernel
+    waits here for the preceding one: no memory is read or written before, only prefetched.
     """
 
     def __init__(
@@ -79,30 +32,85 @@ class MatrixRow:
     ) -> None:  # fmt: skip
         self.k, self.layout, self.columns, self.stride = k, layout, columns, stride
         self.index, self.thread = k.ctaid.x, k.thread
-        if layout.rows > 1:
-            self.index = k.ctaid.x * layout.rows + k.warpid
-            self.thread = k.laneid
-            k.ret(self.index >= rows)
-        self._x = x + self.index.to("s64") * row_stride
+        self.exists: Reg | bool = True
+        self._first: Any = 0  # element of the row's part that this CTA has
         if layout.programmatic:
             k.launch_dependent_grids()
-        if layout.ahead:
-            self._prefetch(x, rows, row_stride)
-        if layout.programmatic:  # a prefetch reads no values
+        if layout.rows > 1:
+            self._several(rows)
+        if layout.ctas > 1:
+            k.cluster_arrive()
+            self._started = False  # whether all CTAs of the cluster are known to have started
+            self.index, self._first = self._part(k.ctaid.x)
+        self._x = x + self.index.to("s64") * row_stride
+        self._prefetch(rows, x, row_stride)
+        if layout.programmatic:
             k.wait_for_prior_grids()
         self._functions: list[Callable[..., Any]] = []
         self._resident: list[RowVector] = []
         if layout.resident:
-            self._resident = list(self._load(0))
+            self._resident = list(self._load(self._first))
 
-    def _prefetch(self, x: Pointer, rows: Reg, row_stride: Reg) -> None:
-        """One thread prefetches a later row. The rows that are read at one time stay neighbours,
-        which persistent CTAs with more rows in flight do not have: those are slower.
+    def _several(self, rows: Reg) -> None:
+        """The row of a thread in a CTA that has several; a warp has whole rows."""
+        k, threads = self.k, self.layout.threads
+        of_warp = 32 // threads
+        first = k.ctaid.x * self.layout.rows + k.warpid * of_warp
+        k.ret(first >= rows)
+        self.index, self.thread = first + k.laneid // threads, k.laneid & (threads - 1)
+        if of_warp > 1:
+            self.exists = self.index < rows
+
+    def _prefetch(self, rows: Reg, x: Pointer, row_stride: Reg) -> None:
+        """One thread of the CTA prefetches rows to the L2.
+
+        The instruction is a hint and reads no values: the preceding kernel may still write the
+        rows. All SMs read and write through the L2, so a line there is never older than the memory.
+        The rows that are read at one time stay neighbours, which persistent CTAs with more rows in
+        flight do not have: those are slower.
         """
-        k, later = self.k, self.index + self.layout.ahead
-        with k.if_((self.thread == 0) & (later < rows)):
-            source = x + later.to("s64") * row_stride
-            k.emit("cp.async.bulk.prefetch.L2.global", source, self.columns * x.size)
+        k, layout = self.k, self.layout
+        for count, cta, which in (
+            (layout.own, k.ctaid.x, k.ctaid.x < layout.own),
+            (layout.ahead, k.ctaid.x + layout.ahead, True),
+        ):
+            if count:
+                row, first = self._part(cta)
+                here = both(row < rows, layout.ctas == 1 or first < self.columns)
+                with k.if_(both((k.tid.x == 0) & here, which)):
+                    self._prefetch_part(x + row.to("s64") * row_stride + first, rows - row, first)
+
+    def _part(self, cta: Reg) -> tuple[Reg, Any]:
+        """The first row of a CTA, and the first element if several CTAs share a row."""
+        ctas = self.layout.ctas
+        if ctas == 1:
+            return cta * self.layout.rows, 0
+        row = cta // ctas
+        return row, (cta - row * ctas) * self.layout.capacity
+
+    def _prefetch_part(self, start: Pointer, rows: Reg, first: Any) -> None:
+        """Prefetch a CTA's rows or part of a row: the whole vectors of 16 bytes."""
+        k, layout = self.k, self.layout
+        elements: Any = self.columns
+        if layout.rows > 1:
+            elements = elements * k.min(rows, layout.rows)
+        elif layout.ctas > 1:
+            elements = k.min(elements - first, layout.capacity)
+        elif not layout.resident:
+            elements = k.const("u32", layout.capacity)
+        size = elements * start.size
+        if not layout.aligned:
+            address = start.address()
+            start = k.pointer("global", start.dtype, (address + (VECTOR - 1)) & -VECTOR)
+            size = (k.max(size, VECTOR) - (VECTOR - 1)) & -VECTOR
+        with k.if_(True if layout.aligned else size > 0):
+            k.emit("cp.async.bulk.prefetch.L2.global", start, size)
+
+    @property
+    def leads(self) -> Reg | bool:
+        """Whether this is the first thread of a row."""
+        first = True if self.layout.ctas == 1 else self._first == 0
+        return both(both(self.thread == 0, self.exists), first)
 
     def map(self, function: Callable[..., Any], *vectors: Pointer) -> None:
         """Replace each element v by ``function(v, …)``; further arguments are the elements of
@@ -112,8 +120,7 @@ class MatrixRow:
         def apply(vector: RowVector) -> list[Any]:
             width, exists = self.layout.width, vector.exists
             others = [
-                self.k.load_vector(p + vector.index, width, dtype="f32", pred=exists)
-                for p in vectors
+                self.k.load_vector(vector.of(p), width, dtype="f32", pred=exists) for p in vectors
             ]
             return [function(*x) for x in zip(vector.values, *others, strict=True)]
 
@@ -138,15 +145,30 @@ class MatrixRow:
 
     def combine(self, value: Any, op: Any) -> Any:
         """``value`` of all threads of the row, combined as by ``k.block_reduce``."""
-        if self.layout.threads == 32:
-            return self.k.warp_reduce(value, op)
-        return self.k.block_reduce(value, op)
+        if self.layout.threads <= 32:
+            return self.k.warp_reduce(value, op, width=self.layout.threads)
+        total = self.k.block_reduce(value, op)
+        return total if self.layout.ctas == 1 else self._combine_cluster(total, op)
+
+    def _combine_cluster(self, value: Reg, op: Callable[[Any, Any], Any]) -> Any:
+        """The results of all CTAs of the cluster combined: each stores its own in every CTA."""
+        k, ctas = self.k, self.layout.ctas
+        results = k.shared(value.dtype, ctas)
+        if not self._started:
+            k.cluster_wait()
+            self._started = True
+        with k.if_(k.tid.x < ctas):
+            there = k.mapa(results + k.cluster_rank, k.tid.x)
+            k.pointer("shared::cluster", value.dtype, there)[0] = value
+        k.cluster_sync()
+        return _tree(op, [results[i] for i in range(ctas)])
 
     def store(self, y: Pointer) -> None:
         """Store the elements to this row of a contiguous matrix, converted to its type."""
         y = y + self.index.to("s64") * self.columns.to("s64")
         for vector in self.vectors():
-            self.k.store_vector(y + vector.index, vector.values, pred=vector.exists)
+            pred = both(vector.exists, self.exists)
+            self.k.store_vector(vector.of(y), vector.values, pred=pred)
 
     def vectors(self) -> Iterator[RowVector]:
         """This thread's vectors; for a long row, inside a loop on the device."""
@@ -165,23 +187,44 @@ class MatrixRow:
         k, width, loaded = self.k, self.layout.width, []
         first = self.thread * width + start
         for i in range(self.layout.vectors):
-            index = first + i * self.layout.threads * width
-            exists = True if self.layout.full else index < self.columns
-            offset = index.to("s64") * self.stride if self.layout.strided else index
-            values = k.load_vector(self._x + offset, width, dtype="f32", pred=exists)
-            loaded.append(RowVector(index, exists, values))
+            offset = i * self.layout.threads * width
+            index = first + offset
+            exists = True if i < self.layout.certain else index < self.columns
+            vector = RowVector(index, first, offset, exists)
+            x = vector.of(self._x)
+            if self.layout.strided:
+                x = self._x + index.to("s64") * self.stride
+            pred = both(exists, self.exists)
+            vector.values = k.load_vector(x, width, dtype="f32", pred=pred)
+            loaded.append(vector)
         yield from loaded
 
 
 @dataclass
 class RowVector:
-    """Neighbouring elements of a row in f32: the first one's index, whether they exist, and values,
-    which mean nothing where they do not exist.
+    """Neighbouring elements of a row in f32: the first one's index, which is ``offset`` more than
+    that of the thread's first vector, whether the row has them, and values, which mean nothing
+    where it does not.
     """
 
     index: Reg
+    first: Reg
+    offset: int
     exists: Reg | bool
-    values: list[Any]
+    values: list[Any] = field(default_factory=list)
+
+    def of(self, array: Pointer) -> Pointer:
+        """The elements of a contiguous ``array`` with the same indices. All vectors of a thread
+        have one register as address, and constant offsets from it.
+        """
+        return array + self.first + self.offset
+
+
+def both(a: Reg | bool, b: Reg | bool) -> Reg | bool:
+    """Whether both hold; True is known while the kernel is traced."""
+    if a is True or b is True:
+        return b if a is True else a
+    return a & b
 
 
 def combine_two(k: Builder, op: str, a: Reg, b: Reg, *, into: Any = None) -> Reg:

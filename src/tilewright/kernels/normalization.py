@@ -7,8 +7,9 @@ from typing import Any
 from ..builder import Builder, Pointer, Reg
 from ..errors import ProblemError
 from ..lazy_imports import untraced
-from .matrix_row import MatrixRow, RowLayout
+from .matrix_row import MatrixRow
 from .row_call import RowMatrix, finished, launch_rows, result_like, row_matrix
+from .row_layout import RowLayout
 
 
 def _rms_norm(

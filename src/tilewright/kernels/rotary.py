@@ -10,23 +10,27 @@ from ..errors import ProblemError
 from ..lazy_imports import untraced
 from ..run import launch
 from ..run.arrays import array_view
+from ..run.devices.array_placement import device_for_arrays
+from ..run.relayout.relayout_kernels import wait_for_predecessors
 from .row_call import (
     ROW_PARAMS,
-    VECTOR,
     RowMatrix,
     finished,
     result_like,
     row_matrix,
 )
+from .row_layout import HOPPER, VECTOR
 
 _THREADS = 256
 
 
 def _rotary_embedding(
     k: Builder, rows: Reg, columns: Reg, row_stride: Reg, stride: Reg, x: Pointer, y: Pointer,
-    cos: Pointer, sin: Pointer, heads: Reg, tokens: Reg, *, width: int, interleaved: bool,
+    cos: Pointer, sin: Pointer, heads: Reg, tokens: Reg,
+    *, width: int, interleaved: bool, programmatic: bool,
 ) -> None:  # fmt: skip
     """A thread rotates ``width`` pairs of a row; rows are (…, token, head)."""
+    wait_for_predecessors(k, programmatic)
     half = columns >> 1
     vectors = half // width
     item = k.ctaid.x * _THREADS + k.tid.x
@@ -95,18 +99,26 @@ def _launch(
         or any(v.device != "cpu" and v.address % min(VECTOR, width * v.itemsize) for v in views)
     ):
         width //= 2
-    traced = _traced(matrix.dtype, *(v.dtype for v in views), width, interleaved)
+    spec = device_for_arrays(array_view.view(matrix.array).device, device).target
+    programmatic = spec.target.number >= HOPPER
+    traced = _traced(matrix.dtype, *(v.dtype for v in views), width, interleaved, programmatic)
     grid = -(-matrix.rows * (half // width) // _THREADS), 1, 1
     args = (*matrix.numbers, matrix.array, *arrays, heads, tokens)
-    launch(traced, grid, (_THREADS, 1, 1), args, device=device, stream=stream)
+    launch(
+        traced, grid, (_THREADS, 1, 1), args, device=device, stream=stream,
+        programmatic=programmatic,
+    )  # fmt: skip
 
 
 @cache
-def _traced(x: str, y: str, cos: str, sin: str, width: int, interleaved: bool) -> Traced:
+def _traced(
+    x: str, y: str, cos: str, sin: str, width: int, interleaved: bool, programmatic: bool
+) -> Traced:
     pointers = {"x": x, "y": y, "cos": cos, "sin": sin}
     params = ROW_PARAMS | {name: f"ptr {type_}" for name, type_ in pointers.items()}
     return trace(
-        _rotary_embedding, {"width": width, "interleaved": interleaved},
+        _rotary_embedding,
+        {"width": width, "interleaved": interleaved, "programmatic": programmatic},
         params=params | {"heads": "u32", "tokens": "u32"}, name="rotary_embedding",
         block=_THREADS, lines=False,
     )  # fmt: skip

@@ -7,7 +7,7 @@ CPU run on the virtual machine (or a GPU by ``device=``), and are copied if they
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -23,11 +23,9 @@ from ..run.arrays import array_view
 from ..run.arrays.array_view import ArrayView
 from ..run.arrays.memory_overlap import overlap
 from ..run.devices.array_placement import device_for_arrays
-from ..target import DeviceSpec
-from .matrix_row import RowLayout, row_layout
+from .row_layout import HOPPER, VECTOR, RowLayout, overlapping, row_layout
 
 FLOATS = ("f16", "bf16", "f32")
-VECTOR = 16  # bytes
 ROW_PARAMS = {"rows": "u32", "columns": "u32", "row_stride": "s64", "stride": "s64"}
 """The parameters of ``RowMatrix.numbers``: of the input; strides count elements."""
 
@@ -136,25 +134,6 @@ def finished(x: Any, result: Any, out: Any) -> Any:
     return result if finish is None or out is not None else finish(x, result)
 
 
-PREFETCH = {"rms_norm": 1.0}
-"""The kernels that prefetch a later row, each with the distance in units of the rows that are
-resident on the device."""
-PROGRAMMATIC: set[str] = set()
-"""The kernels that are launched before the preceding kernel ends, which they wait for."""
-_HOPPER = 90
-
-
-def with_prefetch(name: str, layout: RowLayout, x: RowMatrix, spec: DeviceSpec) -> RowLayout:
-    """The layout with a prefetch, if the kernel is faster so, the device can, a CTA has one row,
-    which is read once, by vectors of 16 bytes, and there are rows so far ahead.
-    """
-    once = layout.resident and layout.rows == 1 and layout.width * x.itemsize == VECTOR
-    if name not in PREFETCH or not once or spec.target.number < _HOPPER:
-        return layout
-    ahead = int(PREFETCH[name] * layout.min_ctas * spec.sms)
-    return replace(layout, ahead=ahead) if x.rows > ahead else layout
-
-
 @cache
 def traced_rows(
     function: Callable[..., None], params: tuple[tuple[str, str], ...], layout: RowLayout,
@@ -165,7 +144,7 @@ def traced_rows(
     name = function.__name__.strip("_")
     return trace(
         function, statics, params={**ROW_PARAMS, **dict(params)}, name=name, block=layout.block,
-        min_ctas=layout.min_ctas, lines=False,
+        min_ctas=layout.min_ctas, cluster=layout.ctas if layout.ctas > 1 else None, lines=False,
     )  # fmt: skip
 
 
@@ -187,18 +166,18 @@ def launch_rows(
         view = views[name]
         while view.device != "cpu" and view.address % min(width * view.itemsize, VECTOR):
             width //= 2
-    layout = row_layout(x.columns, width, x.stride != 1)
     spec = device_for_arrays(array_view.view(x.array).device, device).target
-    name = function.__name__.strip("_")
-    layout = with_prefetch(name, layout, x, spec)
-    if name in PROGRAMMATIC and spec.target.number >= _HOPPER:
-        layout = replace(layout, programmatic=True)
+    stores_rows = "y" in aligned
+    clusters = stores_rows and spec.target.number >= HOPPER
+    layout = row_layout(x.columns, width, x.itemsize, x.stride != 1, clusters)
+    contiguous = x.stride == 1 and (layout.rows == 1 or x.row_stride == x.columns)
+    layout = overlapping(layout, x.itemsize, spec, stores_rows=stores_rows, contiguous=contiguous)
     pointers = {"x": x.dtype} | {name: view.dtype for name, view in views.items()}
     params = {name: f"ptr {type_}" for name, type_ in pointers.items()}
     params |= dict.fromkeys(numbers, "f32")
     traced = traced_rows(function, tuple(params.items()), layout, tuple(static.items()))
     args = (*x.numbers, x.array, *arrays.values(), *numbers.values())
-    grid = -(-x.rows // layout.rows), 1, 1
+    grid = -(-x.rows // layout.rows) * layout.ctas, 1, 1
     launch(
         traced, grid, (layout.block, 1, 1), args, device=device, stream=stream,
         programmatic=layout.programmatic,

@@ -17,19 +17,21 @@ from ..lazy_imports import untraced
 from ..mma.array_inputs import is_integer
 from ..run import launch
 from ..run.arrays import array_view
-from .matrix_row import IDENTITY, MatrixRow, RowLayout, combine_two
+from ..run.devices.array_placement import device_for_arrays
+from ..run.relayout.relayout_kernels import wait_for_predecessors
+from .matrix_row import IDENTITY, MatrixRow, combine_two
 from .row_call import (
-    VECTOR,
     RowMatrix,
     finished,
     launch_rows,
     result_like,
     row_matrix,
 )
+from .row_layout import HOPPER, VECTOR, RowLayout
 
 OPERATIONS = ("sum", "mean", "max", "min")
 _LANES, _WARPS, _UNROLLED = 32, 8, 4
-_ENOUGH_CTAS, _LEAST_ROWS = 528, 64  # CTAs on a GPU; rows of a CTA
+_CTAS_PER_SM, _LEAST_ROWS = 8, 64  # rows of a CTA
 
 
 def _reduce_rows(
@@ -38,17 +40,18 @@ def _reduce_rows(
 ) -> None:  # fmt: skip
     row = MatrixRow(k, layout, rows, columns, x, row_stride, stride)
     total = row.reduce(op) * scale
-    with k.if_(row.thread == 0):
+    with k.if_(row.leads):
         k.store_vector(y + row.index, [total])
 
 
 def _reduce_columns(
     k: Builder, rows: Reg, columns: Reg, chunk: Reg, x: Pointer, y: Pointer, scale: Reg,
-    *, width: int, op: str,
+    *, width: int, op: str, programmatic: bool,
 ) -> None:  # fmt: skip
     """Grid: (tiles of columns of all matrices, splits of the rows); rows are ``columns`` elements
     long.
     """
+    wait_for_predecessors(k, programmatic)
     lane, warp = k.laneid, k.warpid
     tiles = (columns + (_LANES * width - 1)) // (_LANES * width)
     matrix = k.ctaid.x // tiles
@@ -126,30 +129,31 @@ def _along_columns(
         or (view.device != "cpu" and view.address % min(VECTOR, width * view.itemsize))
     ):
         width //= 2
-    tiles = -(-columns // (_LANES * width))
-    splits = 1
-    if matrix.address:  # on a GPU
-        splits = max(1, min(-(-_ENOUGH_CTAS // (tiles * outer)), rows // _LEAST_ROWS))
+    spec = device_for_arrays(view.device, options["device"]).target
+    programmatic = spec.target.number >= HOPPER
+    tiles = outer * -(-columns // (_LANES * width))
+    splits = max(1, min(_CTAS_PER_SM * spec.sms // tiles, rows // _LEAST_ROWS))
     chunk = -(-rows // splits)
     splits = -(-rows // chunk)
-    grid, first_scale, result = (tiles * outer, splits, 1), scale, y
+    on = {**options, "programmatic": programmatic}
+    kernel = width, op, programmatic
+    result = y
     if splits > 1:
         result = array_view.empty_like_kind(matrix.array, (outer, splits, columns), "f32")
-        first_scale = 1.0
     types = matrix.dtype, array_view.view(result).dtype
-    args = rows, columns, chunk, matrix.array, result, first_scale
-    launch(_traced(*types, width, op), grid, (_LANES * _WARPS, 1, 1), args, **options)
+    args = rows, columns, chunk, matrix.array, result, scale if splits == 1 else 1.0
+    launch(_traced(*types, *kernel), (tiles, splits, 1), (_LANES * _WARPS, 1, 1), args, **on)
     if splits > 1:
-        types = "f32", view.dtype
         args = splits, columns, splits, result, y, scale
-        grid = tiles * outer, 1, 1
-        launch(_traced(*types, width, op), grid, (_LANES * _WARPS, 1, 1), args, **options)
+        traced = _traced("f32", view.dtype, *kernel)
+        launch(traced, (tiles, 1, 1), (_LANES * _WARPS, 1, 1), args, **on)
 
 
 @cache
-def _traced(x: str, y: str, width: int, op: str) -> Traced:
+def _traced(x: str, y: str, width: int, op: str, programmatic: bool) -> Traced:
     params = {"rows": "u32", "columns": "u32", "chunk": "u32", "x": f"ptr {x}", "y": f"ptr {y}"}
     return trace(
-        _reduce_columns, {"width": width, "op": op}, params={**params, "scale": "f32"},
-        name="reduce_columns", block=_LANES * _WARPS, lines=False,
+        _reduce_columns, {"width": width, "op": op, "programmatic": programmatic},
+        params={**params, "scale": "f32"}, name="reduce_columns", block=_LANES * _WARPS,
+        min_ctas=_CTAS_PER_SM, lines=False,
     )  # fmt: skip

@@ -14,8 +14,9 @@ from ..errors import ProblemError
 from ..lazy_imports import untraced
 from ..mma.array_inputs import is_integer
 from ..run.arrays import array_view
-from .matrix_row import MatrixRow, RowLayout
+from .matrix_row import MatrixRow
 from .row_call import finished, launch_rows, row_matrix
+from .row_layout import RowLayout
 
 _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
 _INDEX_MASK = 0x7FFFFFFF  # inverts an index below 2^31, so that no key is 2^64 - 1
@@ -49,7 +50,7 @@ def _top_k(
                     k.max(best, key, into=best)
         last.set(row.combine(best, "max"))
         inverted, bits = k.unpack(last, "u32")
-        with k.if_(row.thread == 0):
+        with k.if_(row.leads):
             place = (row.index * count + i).to("u64")
             k.store_vector(values + place, [_value(k, bits)])
             indices[place] = (inverted ^ _INDEX_MASK).view("s32")

@@ -49,7 +49,7 @@ def test_block_scales(case: BlockScaledCase) -> None:
     assert same(got, reference(a, b, scales))
 
 
-@every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str)
+@every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str, parts=3)
 def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, str]]) -> None:
     (config, scaling, mnk), contiguous = case
     split = "*" in config

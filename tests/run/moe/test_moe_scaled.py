@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 @every_row("type_ block of_rows tokens", [
     ("e4m3", (128, 128), (1, 128), 9), ("s8", "row", "row", 9), ("e4m3", None, "row", 300),
-])  # fmt: skip
+], parts=3)  # fmt: skip
 def test_the_layer_is_that_of_quantized_rows(
     type_: str, block: Any, of_rows: Any, tokens: int
 ) -> None:

@@ -39,7 +39,7 @@ def conflicts(plan: SgemmPlan) -> int:
     return sum(conflict_cycles(52, texts)[i] for i in loop(plan))
 
 
-@every_row("plan", [SgemmPlan(64), SgemmPlan(128, "global", tracks=False)])
+@every_row("plan", [SgemmPlan(64), SgemmPlan(128, "global", tracks=False)], parts=2)
 def test_it_multiplies_and_has_no_hazard(plan: SgemmPlan) -> None:
     check(plan)
 
@@ -91,7 +91,7 @@ def steady(plan: SgemmPlan, turns: Sequence[int] = (2, 4)) -> tuple[float, Timin
     return (last.issued["FFMA"] - first.issued["FFMA"]) / (4 * cycles), last
 
 
-@every_row("tile", [64, 128])
+@every_row("tile", [64, 128], parts=2)
 def test_ffma_has_98_percent_of_issue_slots(tile: int) -> None:
     share, _ = steady(SgemmPlan(tile))
     assert share >= 0.98

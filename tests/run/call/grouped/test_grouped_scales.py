@@ -37,7 +37,9 @@ def _transposed(stack: Resident) -> Resident:
     return stack.cut((count, columns, rows), (batch, column, row))
 
 
-@pytest.mark.parametrize("counts", [False, True], ids=["offsets", "counts"])
+@pytest.mark.parametrize(
+    "counts", [pytest.param(False, marks=pytest.mark.slow), True], ids=["offsets", "counts"]
+)
 @pytest.mark.parametrize(
     ("blocks", "config"),
     [
