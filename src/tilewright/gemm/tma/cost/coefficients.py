@@ -40,6 +40,7 @@ class Coefficients(NamedTuple):
     memory_request_later: float  # in several
     memory_shared: float  # times that, of rows that several CTAs of one warpgroup receive
     lockstep: float  # cycles that CTAs of a cluster with one warpgroup wait for one another
+    unmerged_request: float  # in one wave of clusters, of a request that the L2 answers on its own
     distinct_request: float  # of a request for a row that no other SM of the GPC requests
     distinct_of_cluster: float
     distinct_later: float
@@ -75,7 +76,7 @@ OTHERS = Coefficients(
     promotion=0.5, load_latency=1330, stage_latency=0.0, loaded_bytes=71, l2_request=1.41,
     straddle={128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}, multicast=1.0, relief=0.0,
     relief_of_cluster=0.0, memory_request=0.0, memory_request_later=0.0, memory_shared=1.0,
-    lockstep=0.0, distinct_request=0.0,
+    lockstep=0.0, unmerged_request=0.0, distinct_request=0.0,
     distinct_of_cluster=0.0, distinct_later=0.0, zero_fill=11, launch=0.28e-6,
     cluster={1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}, epilogue=0.42e-6,
     epilogue_element=1.66e-6 / (128 * 256), epilogue_tile=0.09e-6, narrow_stores=2.9,
@@ -91,8 +92,8 @@ PRODUCTS = Coefficients(
     shared_write=0.5932, promotion=0.5825, load_latency=1749, stage_latency=0.04802,
     loaded_bytes=90.78, l2_request=1.39, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
     multicast=1.222, relief=0.356, relief_of_cluster=1.162, memory_request=0.3226,
-    memory_request_later=0.08932, memory_shared=1.0, lockstep=0.0, distinct_request=0.05832,
-    distinct_of_cluster=0.2204,
+    memory_request_later=0.08932, memory_shared=1.0, lockstep=0.0, unmerged_request=0.0,
+    distinct_request=0.05832, distinct_of_cluster=0.2204,
     distinct_later=0.04658, zero_fill=10.72, launch=4.496e-7,
     cluster={1: 0, 2: 7.716e-7, 4: 8.26e-8, 8: 1.819e-7}, epilogue=2.782e-7,
     epilogue_element=1.062e-11, epilogue_tile=1.472e-7, narrow_stores=1.432,
@@ -105,7 +106,7 @@ PRODUCTS = Coefficients(
 
 FAST_PRODUCTS = PRODUCTS._replace(
     cluster={1: 0, 2: 5e-7, 4: 2.5e-7, 8: 3.5e-7}, lockstep=22, memory_shared=0.3,
-    distinct_request=0.38, reduction=1.28e-6,
+    unmerged_request=3.0, distinct_request=0.38, reduction=1.28e-6,
 )  # fmt: skip
 
 COEFFICIENTS = {"others": OTHERS, "products": PRODUCTS, "fast products": FAST_PRODUCTS}

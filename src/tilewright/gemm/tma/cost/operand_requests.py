@@ -102,6 +102,22 @@ def memory_waits(
     return share * shared_a * a + (1 - share) * shared_b * b
 
 
+def unmerged(
+    problem: Problem, operands: tuple[OperandCosts, OperandCosts], distinct: tuple[Column, Column],
+    c: Coefficients,
+) -> Any:  # fmt: skip
+    """The lines of a k-block that the L2 sends a CTA of a cluster for a request of its own: all
+    that several CTAs receive; and of those of the smaller matrix one for all CTAs of a GPC that ask
+    for the same. Those of the larger one, which wait for memory, are not among them.
+    """
+    smaller = problem.m <= problem.n, problem.n <= problem.m
+    found: Any = 0.0
+    for x, different, own in zip(operands, distinct, smaller, strict=True):
+        shared = x.sharers > 1
+        found = found + x.requests(SWIZZLE_BYTES, c) * np.where(shared, 1.0, different * own)
+    return found
+
+
 def lockstep(
     problem: Problem, operands: tuple[OperandCosts, OperandCosts], alone: Any, c: Coefficients
 ) -> Any:

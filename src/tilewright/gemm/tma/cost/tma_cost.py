@@ -26,7 +26,7 @@ from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .group_costs import group_loads, waits_apart
-from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_waits
+from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_waits, unmerged
 from .scale_reads import scale_reads
 from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
@@ -285,10 +285,13 @@ def _requests(
         return requests, costs.apart * several
     of_memory = busy * memory_waits(problem, (costs.a, costs.b), (a, b), alone, c)
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
-    different_a, different_b = distinct_requests(configs, work.grid, costs.resident)
+    different = distinct_requests(configs, work.grid, costs.resident)
+    whole = one_wave & (configs.split == 1)
     cycles = np.where(clustered, c.distinct_of_cluster, c.distinct_request)
-    cycles = np.where(one_wave & (configs.split == 1), cycles, c.distinct_later)
-    waits = of_memory + cycles * (a * different_a + b * different_b)
+    cycles = np.where(whole, cycles, c.distinct_later)
+    waits = of_memory + cycles * (a * different[0] + b * different[1])
+    least = c.unmerged_request * busy * unmerged(problem, (costs.a, costs.b), different, c)
+    requests = np.maximum(requests, np.where(whole & clustered, least, 0.0))
     return requests, waits + lockstep(problem, (costs.a, costs.b), alone, c)
 
 
