@@ -3,7 +3,7 @@
 ``PRODUCTS`` are of plain products of 16-bit types that power does not limit: 3,900 times of 400
 problems, measured as by ``benchmarks/cost_sweep.py``. ``FAST_PRODUCTS`` are of plain products of
 8-bit floats with fast accumulation: the former, but for what clusters and requests cost, fitted to
-730 times of 71 such problems.
+850 times of 107 such problems.
 ``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
 the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """
@@ -40,7 +40,7 @@ class Coefficients(NamedTuple):
     memory_request_later: float  # in several
     memory_shared: float  # times that, of rows that several CTAs of one warpgroup receive
     lockstep: float  # cycles that CTAs of a cluster with one warpgroup wait for one another
-    unmerged_request: float  # in one wave of clusters, of a request that the L2 answers on its own
+    unmerged_request: float  # in one wave of clusters, of a request that the L2 answers alone
     distinct_request: float  # of a request for a row that no other SM of the GPC requests
     distinct_of_cluster: float
     distinct_later: float

@@ -106,9 +106,9 @@ def unmerged(
     problem: Problem, operands: tuple[OperandCosts, OperandCosts], distinct: tuple[Column, Column],
     c: Coefficients,
 ) -> Any:  # fmt: skip
-    """The lines of a k-block that the L2 sends a CTA of a cluster for a request of its own: all
-    that several CTAs receive; and of those of the smaller matrix one for all CTAs of a GPC that ask
-    for the same. Those of the larger one, which wait for memory, are not among them.
+    """The requests of a k-block, of a CTA in a cluster, that the L2 answers one by one: all whose
+    line several CTAs receive; and of those for the smaller matrix one for all CTAs of a GPC that
+    ask for the same line. Those for the larger matrix alone wait for memory instead.
     """
     smaller = problem.m <= problem.n, problem.n <= problem.m
     found: Any = 0.0
