@@ -102,22 +102,6 @@ def memory_waits(
     return share * shared_a * a + (1 - share) * shared_b * b
 
 
-def unmerged(
-    problem: Problem, operands: tuple[OperandCosts, OperandCosts], distinct: tuple[Column, Column],
-    c: Coefficients,
-) -> Any:  # fmt: skip
-    """The requests of a k-block, of a CTA in a cluster, that the L2 answers one by one: all whose
-    line several CTAs receive; and of those for the smaller matrix one for all CTAs of a GPC that
-    ask for the same line. Those for the larger matrix alone wait for memory instead.
-    """
-    smaller = problem.m <= problem.n, problem.n <= problem.m
-    found: Any = 0.0
-    for x, different, own in zip(operands, distinct, smaller, strict=True):
-        shared = x.sharers > 1
-        found = found + x.requests(SWIZZLE_BYTES, c) * np.where(shared, 1.0, different * own)
-    return found
-
-
 def lockstep(
     problem: Problem, operands: tuple[OperandCosts, OperandCosts], alone: Any, c: Coefficients
 ) -> Any:

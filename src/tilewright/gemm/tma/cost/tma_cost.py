@@ -6,6 +6,7 @@ a device; ``estimates`` adds the sizes. ``coefficients`` has the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
 from ..tma_operand import matrix_operands
 from .coefficients import OTHERS, Coefficients
 from .group_costs import group_loads, waits_apart
-from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_waits, unmerged
+from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_waits
 from .scale_reads import scale_reads
 from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
@@ -191,14 +192,14 @@ def terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> dict[str, Any]:
     """The terms of the estimates: seconds that each would take alone."""
-    return _terms(problem.balanced, configs, costs, device)[0]
+    return _terms(problem.balanced, configs, costs, device)[0]()
 
 
 def _terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec,
     loads_of_groups: Any = 0.0,
-) -> tuple[dict[str, Any], Column]:  # fmt: skip
-    """The terms, and the estimates."""
+) -> tuple[Callable[[], dict[str, Any]], Column]:  # fmt: skip
+    """A function that returns the terms, and the estimates."""
     c = costs.coefficients
     work = _work(problem, configs, costs)
     k_block = _k_block(problem, configs, costs, work, c)
@@ -209,27 +210,32 @@ def _terms(
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
     launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
     relayout = relayout_seconds(problem, relayout_problem(problem))
-    busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
+    cluster = _cluster(configs, costs, work, c)
+    busy = np.maximum(mainloop * power, limit) + (epilogues + cluster)
     both = np.sqrt(np.sqrt(power4(busy) + power4(memory)))
     saved = _saved_by_order(problem, configs, costs, work, c)
-    wgmma, shared, loads, requests, waits, latency = (
-        cycles * work.k_blocks * CYCLE for cycles in k_block
-    )
     total = with_margin(configs, both + relayout + last + launches - saved)
-    return {
-        "wgmma": wgmma * power,
-        "shared memory": shared,
-        "loads": loads,
-        "L2 requests": requests,
-        "waits for memory": waits,
-        "load latency": latency,
-        "memory": memory,
-        "power": limit,
-        "epilogues": epilogues + last,
-        "cluster synchronization": costs.cluster,
-        "relayout": relayout,
-        "launches": launches,
-    }, total
+
+    def by_name() -> dict[str, Any]:
+        wgmma, shared, loads, requests, waits, latency = (
+            cycles * work.k_blocks * CYCLE for cycles in k_block
+        )
+        return {
+            "wgmma": wgmma * power,
+            "shared memory": shared,
+            "loads": loads,
+            "L2 requests": requests,
+            "waits for memory": waits,
+            "load latency": latency,
+            "memory": memory,
+            "power": limit,
+            "epilogues": epilogues + last,
+            "cluster synchronization": cluster,
+            "relayout": relayout,
+            "launches": launches,
+        }
+
+    return by_name, total
 
 
 def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
@@ -285,13 +291,10 @@ def _requests(
         return requests, costs.apart * several
     of_memory = busy * memory_waits(problem, (costs.a, costs.b), (a, b), alone, c)
     of_memory = of_memory * np.where(one_wave, c.memory_request, c.memory_request_later)
-    different = distinct_requests(configs, work.grid, costs.resident)
-    whole = one_wave & (configs.split == 1)
+    different_a, different_b = distinct_requests(configs, work.grid, costs.resident)
     cycles = np.where(clustered, c.distinct_of_cluster, c.distinct_request)
-    cycles = np.where(whole, cycles, c.distinct_later)
-    waits = of_memory + cycles * (a * different[0] + b * different[1])
-    least = c.unmerged_request * busy * unmerged(problem, (costs.a, costs.b), different, c)
-    requests = np.maximum(requests, np.where(whole & clustered, least, 0.0))
+    cycles = np.where(one_wave & (configs.split == 1), cycles, c.distinct_later)
+    waits = of_memory + cycles * (a * different_a + b * different_b)
     return requests, waits + lockstep(problem, (costs.a, costs.b), alone, c)
 
 
@@ -311,6 +314,13 @@ def _epilogues(costs: TileCosts, work: _Work, c: Coefficients) -> Any:
     only = costs.only_epilogue + c.stored_byte * costs.partial_bytes * active
     epilogue = np.where(work.epilogues == 1, only, costs.epilogue)
     return work.epilogues * epilogue + functions
+
+
+def _cluster(configs: TmaColumns, costs: TileCosts, work: _Work, c: Coefficients) -> Column:
+    """Seconds of a cluster."""
+    few = (configs.ctas > 1) & (2 * work.work_tiles <= costs.resident)
+    cluster: Column = costs.cluster - c.few_clusters * few
+    return cluster
 
 
 def _last_function(costs: TileCosts, work: _Work) -> Column:
