@@ -3,7 +3,7 @@
 ``PRODUCTS`` are of plain products of 16-bit types that power does not limit: 3,900 times of 400
 problems, measured as by ``benchmarks/cost_sweep.py``. ``FAST_PRODUCTS`` are of plain products of
 8-bit floats with fast accumulation: the former, but for what clusters and requests cost, fitted to
-850 times of 107 such problems.
+1,180 times of 223 such problems.
 ``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
 the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """

@@ -210,7 +210,8 @@ def _terms(
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
     launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
     relayout = relayout_seconds(problem, relayout_problem(problem))
-    cluster = _cluster(configs, costs, work, c)
+    few = (configs.ctas > 1) & (2 * work.work_tiles <= costs.resident)
+    cluster = costs.cluster - c.few_clusters * few
     busy = np.maximum(mainloop * power, limit) + (epilogues + cluster)
     both = np.sqrt(np.sqrt(power4(busy) + power4(memory)))
     saved = _saved_by_order(problem, configs, costs, work, c)
@@ -314,13 +315,6 @@ def _epilogues(costs: TileCosts, work: _Work, c: Coefficients) -> Any:
     only = costs.only_epilogue + c.stored_byte * costs.partial_bytes * active
     epilogue = np.where(work.epilogues == 1, only, costs.epilogue)
     return work.epilogues * epilogue + functions
-
-
-def _cluster(configs: TmaColumns, costs: TileCosts, work: _Work, c: Coefficients) -> Column:
-    """Seconds of a cluster."""
-    few = (configs.ctas > 1) & (2 * work.work_tiles <= costs.resident)
-    cluster: Column = costs.cluster - c.few_clusters * few
-    return cluster
 
 
 def _last_function(costs: TileCosts, work: _Work) -> Column:
