@@ -29,7 +29,6 @@ from tilewright.gemm.tma.cost.coefficients import (
     OTHERS,
     PRODUCTS,
     Coefficients,
-    coefficients,
 )
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.target import DEFAULT_DEVICE
@@ -98,7 +97,7 @@ def print_choices(title: str, problems: list[Measured], c: Coefficients | None) 
     """What the choices by these coefficients (None: those of each problem now) lose."""
     for part in ("fitted to", "held out"):
         own = [p for p in problems if p.held_out == (part == "held out")]
-        indices = [p.choice(c or coefficients(p.problem)) for p in own]
+        indices = [p.before if c is None else p.choice(c) for p in own]
         pairs = list(zip(own, indices, strict=True))
         known = [(p, i) for p, i in pairs if not np.isnan(p.us[i])]
         if not known:

@@ -7,6 +7,8 @@ r"""Measure many different candidates of many problems, to fit the cost model of
     python benchmarks/cost_sweep.py --sets layers,multiples-of-64 --seed 0 --random 50 \
         --best 1 --others 0                                choices for the rows of gemm.py, quickly
     python benchmarks/cost_sweep.py --file benchmarks/cost_candidates.txt --sets ""
+    python benchmarks/cost_sweep.py --file benchmarks/cost_fresh.txt --sets "" --times-only \
+        --listed-best 2                                earlier choices beside those of now
     python benchmarks/cost_sweep.py --dry-run              what would be measured; no GPU
 
 Of each problem the heuristic's best candidates and the best of other structures (clusters, k-tiles,
@@ -44,6 +46,7 @@ from gemm import close_if_broken
 SAMPLING = Sampling(pairs=10, burst_pairs=0, warm_up=0.06, replay=5e-4)
 PROCESSES = max(1, len(os.sched_getaffinity(0)) - 2)  # that compile during the measurement
 PROBLEM_SECONDS, PEER_SECONDS = 45.0, 20.0  # time limits of a problem, and of its profile
+SLOWER = 0.995  # of the time of an earlier choice
 Sweep = list[tuple[Row, list[str]]]
 Compiled = dict[object, Future[Any]]  # by ``kernel_key``
 
@@ -68,6 +71,8 @@ def main() -> int:
             if options.file and not options.times_only:
                 explain(worker, sweep[: len(read_problems(options.file))], log)
         pool.shutdown(cancel_futures=True)
+    if options.file:
+        print_earlier(read_problems(options.file), options.json)
     print(f"done after {time.perf_counter() - begin:.1f} s")
     return 0
 
@@ -169,6 +174,27 @@ def explain(worker: Worker, listed: Sweep, log: TextIO) -> None:
         text = str(names) if isinstance(names, CallFailure) else names
         print(f"{name_of(row):28} {text}", flush=True)
         write(log, {"row": name_of(row), "kernels": text})
+
+
+def print_earlier(listed: Sweep, path: Path) -> None:
+    """Of problems with two configurations, the choices of two earlier versions: their times over
+    that of the choice.
+    """
+    found = {name: us for name, _, us in read_log(path)}
+    pairs = [(name_of(row), configs) for row, configs in listed if len(configs) == 2]
+    for version, title in enumerate(("the first", "the second")):
+        ratios = {}
+        for name, configs in pairs:
+            us = found.get(name, {})
+            if configs[version] in us and configs[version] != next(iter(us)):
+                ratios[name] = us[configs[version]] / next(iter(us.values()))
+        if ratios:
+            slower = sorted((ratio, name) for name, ratio in ratios.items() if ratio < SLOWER)
+            print(
+                f"{title} listed / chosen, where they differ: {len(ratios)} problems, "
+                f"{geomean(ratios.values()):.3f}, least {min(ratios.values()):.3f}; {len(slower)} "
+                f"under {SLOWER}:", *(f"{name.split()[1]} {ratio:.3f}" for ratio, name in slower),
+            )  # fmt: skip
 
 
 def write(log: TextIO, record: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright import gemm
-from tilewright.gemm.tma.cost.coefficients import Coefficients, coefficients
+from tilewright.gemm.tma.cost.coefficients import Coefficients
 from tilewright.gemm.tma.cost.tma_cost import estimates, tile_costs
 from tilewright.gemm.tma.tma_columns import TmaColumns
 from tilewright.gemm.tma.tma_config import TmaConfig, relayout_problem
@@ -53,15 +53,15 @@ class Measured(NamedTuple):
     def of(cls, name: str, torch_us: float, us: dict[str, float]) -> Measured:
         row = row_of(*name.split())
         problem = problem_of(row)
-        found, _ = candidates(problem, DEFAULT_DEVICE)
+        found, *_ = candidates(problem, DEFAULT_DEVICE)
         own = [found.config(i) for i in range(len(found))]
         times = {gemm.parse(config): t for config, t in us.items()}
         configs = list(dict.fromkeys([*own, *(c for c in times if isinstance(c, TmaConfig))]))
         known = np.array([times.get(config, np.nan) for config in configs])
         columns, is_candidate = TmaColumns.of(configs), np.arange(len(configs)) < len(own)
         held_out = is_held_out(row.m, row.n, row.k)
-        measured = cls(name, problem, columns, configs, is_candidate, known, torch_us, 0, held_out)
-        return measured._replace(before=measured.choice(coefficients(problem)))
+        before = configs.index(gemm.choose(problem, DEFAULT_DEVICE))
+        return cls(name, problem, columns, configs, is_candidate, known, torch_us, before, held_out)
 
     def seconds(self, c: Coefficients) -> Vector:
         """The estimates of all configurations."""

@@ -106,3 +106,18 @@ def test_a_kernel_is_compiled_once() -> None:
     assert len(distinct_kernels(sweep)) == 1
     assert len(distinct_kernels([*sweep, (Row("x", 128, 1000, 1001), sweep[0][1])])) == 1
     assert len(distinct_kernels([*sweep, (Row("x", 128, 1001, 1000), sweep[0][1])])) == 2
+
+
+def test_earlier_choices_that_are_faster_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [row_of("e4m3+", f"{m}x128x256") for m in (64, 128, 192, 256)]
+    listed = [(rows[0], ["b", "a"]), (rows[1], ["b", "c"]), (rows[2], ["a", "b"]), (rows[3], ["b"])]
+    records = [{"row": name_of(r), "torch": 9.0, "us": {"a": 2.0, "b": 1.9, "c": 4}} for r in rows]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    cost_sweep.print_earlier(listed, log)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("the first listed / chosen, where they differ: 2 problems, 0.950")
+    assert first.endswith("2 under 0.995: 128x128x256 0.950 64x128x256 0.950")
+    assert second.endswith("1 under 0.995: 192x128x256 0.950")

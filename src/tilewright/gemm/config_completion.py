@@ -19,8 +19,9 @@ from .cp_async.partial_cp_async_config import multistage_candidates, simt_candid
 from .heuristic import check
 from .problem import Problem, validate
 from .tma import tma_checks
-from .tma.cost import tma_cost
-from .tma.cost.coefficients import coefficients
+from .tma.cost.candidate_order import ordered
+from .tma.cost.coefficients import COEFFICIENTS, deciding
+from .tma.cost.tma_cost import tile_costs
 from .tma.partial_tma_config import PartialTmaConfig
 from .tma.tma_config import TmaConfig, relayout_problem
 
@@ -56,8 +57,9 @@ def _best_of_tma(
     if not len(fitting):
         raise _misfit(text, problem, columns.config(0), device)
     columns = columns.take(fitting)
-    costs = tma_cost.tile_costs(relaid, columns, device, coefficients(problem))
-    return columns.config(int(tma_cost.estimates(problem, columns, costs, device).argmin()))
+    costs = [tile_costs(relaid, columns, device, COEFFICIENTS[name]) for name in deciding(problem)]
+    _, order = ordered(problem, columns, costs, np.arange(len(columns)), device)
+    return columns.config(int(order[0]))
 
 
 def _best(

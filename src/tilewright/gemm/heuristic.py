@@ -20,7 +20,7 @@ from .cp_async.stack_configs import is_stack_of_tiny, stack_configs
 from .problem import PACKED_TYPES, Problem, validate
 from .problem_traits import Traits, problem_with, traits
 from .tma import tma_checks, tma_search_space
-from .tma.cost import tma_cost
+from .tma.cost.candidate_order import ordered
 from .tma.tma_columns import TmaColumns
 from .tma.tma_config import TmaConfig, relayout_problem
 
@@ -36,15 +36,15 @@ def choose(problem: Problem, device: DeviceSpec) -> AnyConfig:
 
 
 class Ranking(Sequence[Ranked]):
-    """Candidates by their estimated seconds, the best first; configurations are constructed when
+    """Candidates with their estimated seconds, the best first; configurations are constructed when
     read.
     """
 
     def __init__(
-        self, seconds: Column, tma: TmaColumns | None, others: Sequence[AnyConfig]
+        self, seconds: Column, order: Column, tma: TmaColumns | None, others: Sequence[AnyConfig]
     ) -> None:
         """``seconds``: of the candidates of kernel ``tma``, then of the others."""
-        self._order = seconds.argsort(kind="stable")
+        self._order = order
         self._seconds, self._tma, self._others = seconds, tma, others
 
     def __len__(self) -> int:
@@ -69,7 +69,8 @@ class Ranking(Sequence[Ranked]):
 
 
 def ranked(problem: Problem, device: DeviceSpec) -> Ranking:
-    """All candidates that fit, the best first, each with its estimated seconds.
+    """All candidates that fit, the best first, each with its estimated seconds: by these, but for
+    those of nearly the best one, which other coefficients may decide.
 
     Raises TargetError for a device that no kernel for this problem runs on.
     """
@@ -79,10 +80,11 @@ def ranked(problem: Problem, device: DeviceSpec) -> Ranking:
 
 @lru_cache(maxsize=256)
 def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
-    by_tma, others, seconds = None, list[AnyConfig](), []
+    by_tma, others, seconds, order = None, list[AnyConfig](), [], None
     if _multiplies_by_tma(problem, device):
-        by_tma, tile_costs = tma_search_space.candidates(problem, device)
-        seconds.append(tma_cost.estimates(problem, by_tma, tile_costs, device))
+        by_tma, catalog, rows = tma_search_space.candidates(problem, device)
+        estimates, order = ordered(problem, by_tma, catalog, rows, device)
+        seconds.append(estimates)
     if not _only_by_tma(problem) and (
         by_tma is None or (problem.input.bits == 16 and not problem.sparse)
     ):  # of others wgmma is at least twice as fast
@@ -90,13 +92,16 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
         if others:
             model: Any = simt_cost if problem.a == simt.TYPE else multistage_cost
             seconds.append(model.estimates(problem, costs, device))
+            order = None
     if not sum(map(len, seconds)):
         if _only_by_tma(problem) and by_tma is None:
             what = f"{_only_by_tma(problem)} require kernel tma, which {device.name} does not run"
             raise TargetError(what)
         check(problem, table(problem, device)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
-    return Ranking(np.concatenate(seconds), by_tma, others)
+    every = np.concatenate(seconds)
+    order = every.argsort(kind="stable") if order is None else order
+    return Ranking(every, order, by_tma, others)
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from ...target import DeviceSpec
 from ..columns import Column
 from ..problem import PROMOTION_K, Problem, accumulator_type_of
 from ..problem_traits import Traits, problem_with, traits
-from .cost.coefficients import COEFFICIENTS, fitted_to
+from .cost.coefficients import COEFFICIENTS, deciding
 from .cost.tma_cost import TileCosts, tile_costs
 from .schedule_grid import (
     ALL_CLUSTERS,
@@ -98,11 +98,13 @@ class _Catalog(NamedTuple):
     fits: Column
 
 
-def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCosts]:
-    """The candidates that fit problem and device, and their costs."""
+def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, list[TileCosts], Column]:
+    """The candidates that fit problem and device; the costs of a catalog by each of the
+    coefficients that decide, and the candidates' rows of it.
+    """
     relaid = traits(relayout_problem(problem))
     catalog = _catalog(relaid, device)
-    costs = _costs(relaid, device, fitted_to(problem))
+    costs = [_costs(relaid, device, name) for name in deciding(problem)]
     problem = problem.balanced
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
     row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
@@ -110,7 +112,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
     fitting = catalog.fits[index]
     index = index[fitting]
     configs = replace(catalog.configs.take(index), split=split[fitting])
-    return configs, costs.take(index)
+    return configs, costs, index
 
 
 @lru_cache(maxsize=32)

@@ -3,7 +3,7 @@
 ``PRODUCTS`` are of plain products of 16-bit types that power does not limit: 3,900 times of 400
 problems, measured as by ``benchmarks/cost_sweep.py``. ``FAST_PRODUCTS`` are of plain products of
 8-bit floats with fast accumulation: the former, but for what clusters and requests cost, fitted to
-730 times of 71 such problems.
+1,180 times of 223 such problems.
 ``OTHERS`` are of all others: 7,000 times of 230 older problems, without the terms that the fit to
 the newer ones added (0 or 1 there). ``benchmarks/NOTES.md`` has both.
 """
@@ -46,6 +46,7 @@ class Coefficients(NamedTuple):
     zero_fill: float  # bytes per cycle that TMA fills with zeros
     launch: float  # seconds
     cluster: dict[int, float]  # seconds, by its CTAs
+    few_clusters: float  # of these, not spent where at most half of the clusters that fit run
     epilogue: float  # seconds of a tile
     epilogue_element: float  # seconds
     epilogue_tile: float  # seconds
@@ -75,9 +76,9 @@ OTHERS = Coefficients(
     promotion=0.5, load_latency=1330, stage_latency=0.0, loaded_bytes=71, l2_request=1.41,
     straddle={128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}, multicast=1.0, relief=0.0,
     relief_of_cluster=0.0, memory_request=0.0, memory_request_later=0.0, memory_shared=1.0,
-    lockstep=0.0, distinct_request=0.0,
-    distinct_of_cluster=0.0, distinct_later=0.0, zero_fill=11, launch=0.28e-6,
-    cluster={1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}, epilogue=0.42e-6,
+    lockstep=0.0, distinct_request=0.0, distinct_of_cluster=0.0, distinct_later=0.0, zero_fill=11,
+    launch=0.28e-6, cluster={1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}, few_clusters=0.0,
+    epilogue=0.42e-6,
     epilogue_element=1.66e-6 / (128 * 256), epilogue_tile=0.09e-6, narrow_stores=2.9,
     stored_byte=0.0, pingpong=0.2, narrow_pingpong=0.5, lone_pingpong=2.0, power_limited=1.08,
     power_pingpong=1.0, power_one_wave=1.08, sustained=0.76, load_power=0.0, reduction=1.4e-6,
@@ -92,9 +93,8 @@ PRODUCTS = Coefficients(
     loaded_bytes=90.78, l2_request=1.39, straddle={128: 1, 64: 1.145, 32: 1.973, 16: 3.141},
     multicast=1.222, relief=0.356, relief_of_cluster=1.162, memory_request=0.3226,
     memory_request_later=0.08932, memory_shared=1.0, lockstep=0.0, distinct_request=0.05832,
-    distinct_of_cluster=0.2204,
-    distinct_later=0.04658, zero_fill=10.72, launch=4.496e-7,
-    cluster={1: 0, 2: 7.716e-7, 4: 8.26e-8, 8: 1.819e-7}, epilogue=2.782e-7,
+    distinct_of_cluster=0.2204, distinct_later=0.04658, zero_fill=10.72, launch=4.496e-7,
+    cluster={1: 0, 2: 7.716e-7, 4: 8.26e-8, 8: 1.819e-7}, few_clusters=0.0, epilogue=2.782e-7,
     epilogue_element=1.062e-11, epilogue_tile=1.472e-7, narrow_stores=1.432,
     stored_byte=1.166e-11, pingpong=0.3806, narrow_pingpong=0.5359, lone_pingpong=1.145,
     power_limited=1.19, power_pingpong=1.049, power_one_wave=0.9999, sustained=1.222,
@@ -104,8 +104,8 @@ PRODUCTS = Coefficients(
 )  # fmt: skip
 
 FAST_PRODUCTS = PRODUCTS._replace(
-    cluster={1: 0, 2: 5e-7, 4: 2.5e-7, 8: 3.5e-7}, lockstep=22, memory_shared=0.3,
-    distinct_request=0.38, reduction=1.28e-6,
+    cluster={1: 0, 2: 3.5e-7, 4: 2.5e-7, 8: 3.5e-7}, few_clusters=3e-7, lockstep=22,
+    memory_shared=0.3, distinct_request=0.38, reduction=1.28e-6,
 )  # fmt: skip
 
 COEFFICIENTS = {"others": OTHERS, "products": PRODUCTS, "fast products": FAST_PRODUCTS}
@@ -116,14 +116,27 @@ def coefficients(problem: Problem) -> Coefficients:
     return COEFFICIENTS[fitted_to(problem)]
 
 
+def deciding(problem: Problem) -> list[str]:
+    """The names of the coefficients of a problem, and of those that decide between candidates whose
+    estimates are close: of fast products those of others, since both miss by more than that.
+    """
+    own = fitted_to(problem)
+    return [own, _of_others(problem)] if own == "fast products" else [own]
+
+
 def fitted_to(problem: Problem) -> str:
     """The name of the coefficients of a problem, by what they were fitted to."""
     more = problem.weights, problem.scaling, problem.epilogue, problem.groups
     plain = all(x is None for x in more) and not problem.sparse and problem.batch == 1
     aligned = problem.align_a == problem.align_b == problem.align_d == 16
-    small = problem.flops < LARGE or min(problem.m, problem.n) <= NARROW
     if not (plain and aligned):
         return "others"
     if problem.input.bits == 8 and problem.fast and problem.flops < LARGE_FAST:
         return "fast products"
-    return "products" if problem.input.bits == 16 and small else "others"
+    return _of_others(problem) if problem.input.bits == 16 else "others"
+
+
+def _of_others(problem: Problem) -> str:
+    """The name of the coefficients of plain products without a set of their own."""
+    small = problem.flops < LARGE or min(problem.m, problem.n) <= NARROW
+    return "products" if small else "others"

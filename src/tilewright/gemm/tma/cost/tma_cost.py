@@ -6,6 +6,7 @@ a device; ``estimates`` adds the sizes. ``coefficients`` has the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -193,14 +194,14 @@ def terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
 ) -> dict[str, Any]:
     """The terms of the estimates: seconds that each would take alone."""
-    return _terms(problem.balanced, configs, costs, device)[0]
+    return _terms(problem.balanced, configs, costs, device)[0]()
 
 
 def _terms(
     problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec,
     loads_of_groups: Any = 0.0,
-) -> tuple[dict[str, Any], Column]:  # fmt: skip
-    """The terms, and the estimates."""
+) -> tuple[Callable[[], dict[str, Any]], Column]:  # fmt: skip
+    """A function that returns the terms, and the estimates."""
     c = costs.coefficients
     work = _work(problem, configs, costs)
     k_block = _k_block(problem, configs, costs, work, c)
@@ -211,27 +212,33 @@ def _terms(
     memory = _memory(problem, configs, costs, work, c) + loads_of_groups
     launches = _launches(configs, costs, work, c) + exchange_seconds(problem, configs, costs)
     relayout = relayout_seconds(problem, relayout_problem(problem))
-    busy = np.maximum(mainloop * power, limit) + (epilogues + costs.cluster)
+    few = (configs.ctas > 1) & (2 * work.work_tiles <= costs.resident)
+    cluster = costs.cluster - c.few_clusters * few
+    busy = np.maximum(mainloop * power, limit) + (epilogues + cluster)
     both = np.sqrt(np.sqrt(power4(busy) + power4(memory)))
     saved = _saved_by_order(problem, configs, costs, work, c)
-    wgmma, shared, loads, requests, waits, latency = (
-        cycles * work.k_blocks * CYCLE for cycles in k_block
-    )
     total = with_margin(configs, both + relayout + last + launches - saved)
-    return {
-        "wgmma": wgmma * power,
-        "shared memory": shared,
-        "loads": loads,
-        "L2 requests": requests,
-        "waits for memory": waits,
-        "load latency": latency,
-        "memory": memory,
-        "power": limit,
-        "epilogues": epilogues + last,
-        "cluster synchronization": costs.cluster,
-        "relayout": relayout,
-        "launches": launches,
-    }, total
+
+    def by_name() -> dict[str, Any]:
+        wgmma, shared, loads, requests, waits, latency = (
+            cycles * work.k_blocks * CYCLE for cycles in k_block
+        )
+        return {
+            "wgmma": wgmma * power,
+            "shared memory": shared,
+            "loads": loads,
+            "L2 requests": requests,
+            "waits for memory": waits,
+            "load latency": latency,
+            "memory": memory,
+            "power": limit,
+            "epilogues": epilogues + last,
+            "cluster synchronization": cluster,
+            "relayout": relayout,
+            "launches": launches,
+        }
+
+    return by_name, total
 
 
 def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
