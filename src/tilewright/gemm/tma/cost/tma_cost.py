@@ -7,16 +7,14 @@ a device; ``estimates`` adds the sizes. ``coefficients`` has the numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....dtypes import dtype
 from ....target import DeviceSpec
 from ...columns import Column, power4, power6, select, tile_count
 from ...epilogue_costs import epilogue_cost, tma_function_seconds
-from ...problem import Problem, result_types
+from ...problem import Problem
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
 from ..launch.row_pitch import pitch_divisor
 from ..launch.tma_launch import LATE_START, saved_by_order, shares_rows
@@ -31,6 +29,7 @@ from .operand_requests import OperandCosts, distinct_requests, lockstep, memory_
 from .scale_reads import scale_reads
 from .sparse_costs import SPARSE_PINGPONG, cluster_seconds, cluster_sync, sparse_wgmma_cycles
 from .stream_k_cost import exchange_seconds, tail_blocks, with_margin
+from .useful_stages import useful_stages
 
 SHARED_BYTES = 128  # of shared memory per cycle
 SHORT_BURST = 1.006  # times the memory traffic of one wave by k-tiles of 128 bytes, not 256
@@ -113,7 +112,7 @@ def tile_costs(
         wgmma=wgmma,
         shared=shared + c.shared_write * stage / SHARED_BYTES,
         loads=stage / c.loaded_bytes,
-        latency=latency / np.maximum(_useful_stages(problem, configs, device) - 2, 0.5),
+        latency=latency / np.maximum(useful_stages(problem, configs, device) - 2, 0.5),
         overhead=k_block + cluster_sync(problem, configs, c) + scale_reads(problem, configs),
         apart=waits_apart(problem, configs),
         received=saved_by_multicast(problem, configs, (a.rows, b.rows)),
@@ -134,25 +133,6 @@ def tile_costs(
         b=b,
         coefficients=c,
     )
-
-
-def _useful_stages(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Column:
-    """The stages that hide latency. The narrow epilogue tiles of an epilogue function often leave
-    room for one stage more than a plain product has, which was no faster.
-    """
-    if problem.epilogue is None:
-        return configs.stages
-    return np.minimum(configs.stages, configs.max_stages(_plain(problem), device))
-
-
-def _plain(problem: Problem) -> Problem:
-    """The problem without its epilogue function, with D of the default type, which is aligned at
-    least to its elements.
-    """
-    d = result_types(problem.a, problem.weights is not None)[0]
-    least = dtype(d).bits // 8
-    align_c, align_d = max(problem.align_c, least), max(problem.align_d, least)
-    return replace(problem, epilogue=None, d=d, pair=False, align_c=align_c, align_d=align_d)
 
 
 def _epilogue_seconds(
