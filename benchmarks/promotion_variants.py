@@ -5,8 +5,12 @@
 
 A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, and variants:
 
-    chosen    what runs; with block scales, FFMAs keep operands (sass.schedule.kept_operands)
+    chosen    what runs; with block scales, FFMAs keep operands where they promote the parts of a
+              k-block (sass.schedule.kept_operands)
     plain     ptxas' code of it
+    all       FFMAs keep operands and do not yield, in whatever way they promote
+    third     the same, but every third yield of ptxas stays
+    eighth    the same with every eighth
     steady    FP32 instructions that do not yield
     yields    FP32 instructions that yield and keep nothing
     turns     as chosen; the warpgroups of a CTA issue their wgmmas in turns
@@ -29,6 +33,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are changed here
@@ -55,21 +60,14 @@ TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
 REUSE, STAYS, STALL = 7 << 58, 1 << 45, 41  # in the upper half of a word
 Edit = Callable[[Any, str], Any]
 
-DENSE = "chosen,plain,turns,exact,exact-turns"
-ALL = f"{DENSE},exact-steady,exact-yields,steady,yields"
+FLAGS, TALL = "chosen,plain,all,third,eighth", "tma:256x96x128:2:4@16"
 ROWS = (
-    f"dense-1:4096x4096x4096={ALL}",
-    f"dense-1:8192x8192x8192={ALL},turns/tma:128x128x128:2:5",
-    f"dense-1:4096x7168x2048={DENSE}",
-    f"dense-1:4096x2112x7168={DENSE}",
-    "dense-1:64x7168x2048=chosen,plain,exact",
-    f"dense-1:128x24576x1536={DENSE}",
-    "k-4:4096x7168x8192=chosen,plain,steady",
-    "k-8:4096x1536x2048=chosen,plain,steady",
-    "contiguous-8:512x4096x4096=chosen,plain,turns",
-    "contiguous-4:8192x7168x3072=chosen,plain,turns",
-    "masked-32:192of4096x6144x7168=chosen,plain",
-    "masked-64:16of128x4096x7168=chosen,plain",
+    f"dense-1:4096x4096x4096={FLAGS}",
+    f"dense-1:8192x8192x8192={FLAGS}",
+    f"dense-1:4096x7168x2048={FLAGS}",
+    f"dense-1:4096x2112x7168={FLAGS},chosen/{TALL},plain/{TALL}",
+    f"contiguous-8:512x4096x4096={FLAGS}",
+    f"contiguous-4:8192x7168x3072={FLAGS}",
 )
 
 
@@ -108,6 +106,19 @@ def yields(cubin: Any, name: str) -> Any:
     return edited(cubin, name, change)
 
 
+def keeps(cubin: Any, name: str, each: int = 0) -> Any:
+    """With all flags, but every ``each``th of ptxas' yields stays."""
+
+    def change(words: Any, chosen: Any) -> None:
+        yielding = np.flatnonzero(chosen & (words[:, 1] & np.uint64(STAYS) == 0))
+        left = yielding[each - 1 :: each] if each else yielding[:0]
+        own = words[left].copy()
+        words[:] = kept_operands.with_reuse(words)
+        words[left] = own
+
+    return edited(cubin, name, change)
+
+
 SHIPPED: Edit = cuda_device.rescheduled
 
 
@@ -120,7 +131,8 @@ class Variant(NamedTuple):
 
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
-    "yields": Variant(yields), "turns": Variant(turns=True),
+    "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
+    "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
 NAMES = list(VARIANTS)
 

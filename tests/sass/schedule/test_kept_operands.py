@@ -29,7 +29,8 @@ needs_ptxas = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no
 
 EXACT = Problem(4096, 4096, 4096, "e4m3", "e4m3", "bf16")
 BLOCKS = replace(EXACT, scaling=BlockScaling(1, 128, contiguous=("mn", "mn")))
-SQUARE, WIDE = "tma:128x128x128:2:5", "tma:128x192x128:2:4"
+SQUARE = "tma:128x128x128:2:5"  # two sets of accumulators
+WIDE, TALL = "tma:128x192x128:2:4", "tma:256x96x128:2:4"  # two halves of one
 CONTROL = ((1 << 3) - 1) << 122 | 1 << 109  # reuse of three operands; no yield
 
 
@@ -52,7 +53,7 @@ def findings(cubin: Cubin) -> list[tuple[int, str, str]]:
 # --- on kernels ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [SQUARE, WIDE])
+@pytest.mark.parametrize("config", [WIDE, TALL])
 class TestKernel:
     pytestmark = needs_ptxas
 
@@ -80,7 +81,7 @@ class TestKernel:
             sum(conflict_cycles(90, [x.text for x in function_code(f, name).instructions]))
             for f in (CubinFile.parse(old.code), CubinFile.parse(new.code))
         )
-        assert after < before / 2
+        assert after < 0.6 * before
 
     def test_the_flags_are_those_of_automatic_reuse(self, config: str) -> None:
         """Or the next instruction writes the register, where maxas sets none and ptxas does."""
@@ -110,6 +111,8 @@ class TestOtherCode:
         ("problem", "config"),
         [
             (EXACT, SQUARE),
+            (EXACT, WIDE),
+            (BLOCKS, SQUARE),
             (replace(EXACT, fast=True), SQUARE),
             (Problem(4096, 4096, 4096, "bf16", "bf16", "bf16"), "tma:128x128x64:2:4"),
             (Problem(4096, 4096, 4096, "s8", "s8", "s32"), SQUARE),
@@ -122,7 +125,7 @@ class TestOtherCode:
         assert kept_operands.with_kept_operands(old.code, name) == old.code
 
     def test_of_other_files_stays(self) -> None:
-        old, name = compiled(BLOCKS, SQUARE)
+        old, name = compiled(BLOCKS, WIDE)
         for code in (old.code[:-100], b"// PTX", b"\x7fELF"):
             assert kept_operands.with_kept_operands(code, name) == code
         assert kept_operands.with_kept_operands(old.code, "another") == old.code
@@ -135,7 +138,7 @@ def test_plan_shows_what_runs() -> None:
     scales = np.ones((256, 2), np.float32), np.ones((2, 2), np.float32)
     left = tilewright.Scaled(a, scales[0], (1, 128))
     right = tilewright.Scaled(b.T, scales[1], (128, 128))
-    plan = tilewright.plan(left, right, device="vm", config=SQUARE)
+    plan = tilewright.plan(left, right, device="vm", config=WIDE)
     old = assemble(plan.ptx, "sm_90a")
     code = CubinFile.parse(rescheduled(old, plan.traced.name).code).code(plan.traced.name)
     assert plan.sass == tilewright.sass.disassemble(encoding_table(90), code)
@@ -227,19 +230,21 @@ def _example(name: str) -> str:
 
 
 def test_a_loop_of_wgmmas_and_ffmas_promotes() -> None:
-    product = "--:-:-:-:1 FFMA R9, R4, R3, R9 ;"
+    product, other = (f"--:-:-:-:1 FFMA R{r}, R4, R3, R{r} ;" for r in (9, 10))
     wgmma = "--:-:-:-:1 QGMMA.64x64x32.F32.E4M3.E4M3 R24, gdesc[UR16], R24 ;"
     back, out = "--:-:-:-:5 @!P0 BRA `(.L_0) ;", "--:-:-:-:5 @P0 BRA `(.L_1) ;"
 
     def promotes(*lines: str) -> bool:
         code = assemble_sass(encoding_table(90), "\n".join(lines))
-        return kept_operands.promotes(np.frombuffer(code, "<u8").reshape(-1, 2))
+        return kept_operands.promotes_in_parts(np.frombuffer(code, "<u8").reshape(-1, 2))
 
     assert promotes(".L_0:", wgmma, product, back)
+    assert promotes(".L_0:", wgmma, product, wgmma, other, back)
+    assert not promotes(".L_0:", wgmma, product, wgmma, product, back), "two k-blocks"
     assert promotes(product, ".L_0:", out, product, wgmma, back, ".L_1:", product)
     assert not promotes(".L_0:", wgmma, back, product)
     assert not promotes(".L_0:", product, back, wgmma)
     assert not promotes(wgmma, product)
     tile_loop = "--:-:-:-:5 @!P1 BRA `(.L_2) ;"
     assert not promotes(".L_2:", ".L_0:", wgmma, back, product, tile_loop)
-    assert promotes(".L_2:", ".L_0:", wgmma, product, back, tile_loop)
+    assert promotes(".L_2:", product, ".L_0:", wgmma, product, back, tile_loop)

@@ -3,7 +3,9 @@
 With block scales, the main loop has rows of FFMAs in which each adds an accumulator times a scale
 that the next one reads too. An FFMA reads three registers from two banks: two cycles, one where the
 scale comes from the reuse cache. ptxas keeps it there for every second FFMA, and lets the warp
-yield after the others, which loses it.
+yield after the others, which loses it. All flags gain time where the sets of accumulators are the
+halves of a k-block's, and lose it where they are two k-blocks' (``benchmarks/NOTES.md``); in the
+latter loop the FFMAs add to each total twice.
 
 The words are read by the few bits that matter, as the encodings' table takes a second to load. What
 is not known here stays as it is.
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]  # of two columns, the low and the high 64 bits
     Numbers = npt.NDArray[np.uint64]
     Mask = npt.NDArray[np.bool_]
+    Places = npt.NDArray[np.intp]  # numbers of words
 
 _ARCHITECTURE = 90
 _OPCODE = 0xFFF
@@ -40,7 +43,7 @@ _LONGEST = 11  # cycles of a stall without yield
 
 def with_kept_operands(code: bytes, name: str) -> bytes:
     """The cubin ``code`` where FP32 instructions of kernel ``name`` keep all operands that the
-    next one reads, if FFMAs promote in its main loop.
+    next one reads, if FFMAs promote the parts of one k-block in its main loop.
     """
     try:
         file = CubinFile.parse(code)
@@ -48,22 +51,30 @@ def with_kept_operands(code: bytes, name: str) -> bytes:
             return code
         words = np.frombuffer(file.code(name), "<u8").reshape(-1, 2)
         index = file.index(TEXT + name)
-        if index is None or not promotes(words):
+        if index is None or not promotes_in_parts(words):
             return code
         return file.with_data(index, with_reuse(words).tobytes()).build()
     except TilewrightError:
         return code
 
 
-def promotes(words: Words) -> bool:
-    """Whether FFMAs and wgmmas of 8-bit floats are in one loop without a loop of such inside."""
+def promotes_in_parts(words: Words) -> bool:
+    """Whether FFMAs promote in loops that add to each total once."""
+    result, promoting = _field(words, _RESULT, 8), promotions(words)
+    return bool(promoting) and all(len(np.unique(result[x])) == len(x) for x in promoting)
+
+
+def promotions(words: Words) -> list[Places]:
+    """Where the FFMAs are of each loop of wgmmas of 8-bit floats that has no such loop inside and
+    has FFMAs.
+    """
     opcode = words[:, 0] & np.uint64(_OPCODE)
     wgmmas = np.flatnonzero((opcode == QGMMA) | (opcode == _SHARED_QGMMA))
     products = np.flatnonzero(opcode == FFMA)
-    around = [x for x in _loops(words, opcode) if _between(wgmmas, x)]
+    around = [x for x in _loops(words, opcode) if len(_between(wgmmas, x))]
     inner = [x for x in around if not any(x != y and x.first <= y.first and y.last <= x.last
                                           for y in around)]  # fmt: skip
-    return any(_between(products, x) for x in inner)
+    return [found for x in inner if len(found := _between(products, x))]
 
 
 class WordRange(NamedTuple):
@@ -88,8 +99,8 @@ def _loops(words: Words, opcode: Numbers) -> list[WordRange]:
     return found
 
 
-def _between(places: npt.NDArray[np.intp], words: WordRange) -> bool:
-    return bool(((places >= words.first) & (places <= words.last)).any())
+def _between(places: Places, words: WordRange) -> Places:
+    return places[(places >= words.first) & (places <= words.last)]
 
 
 def with_reuse(words: Words) -> Words:
