@@ -5,8 +5,7 @@
 
 A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, and variants:
 
-    chosen    what runs; with block scales, FFMAs keep operands where they promote the parts of a
-              k-block (sass.schedule.kept_operands)
+    chosen    what runs; with block scales, FFMAs keep operands as sass.schedule.kept_operands says
     plain     ptxas' code of it
     all       FFMAs keep operands and do not yield, in whatever way they promote
     third     the same, but every third yield of ptxas stays

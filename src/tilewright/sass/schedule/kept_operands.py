@@ -4,8 +4,9 @@ With block scales, the main loop has rows of FFMAs in which each adds an accumul
 that the next one reads too. An FFMA reads three registers from two banks: two cycles, one where the
 scale comes from the reuse cache. ptxas keeps it there for every second FFMA, and lets the warp
 yield after the others, which loses it. All flags gain time where the sets of accumulators are the
-halves of a k-block's, and lose it where they are two k-blocks' (``benchmarks/NOTES.md``); in the
-latter loop the FFMAs add to each total twice.
+halves of a k-block's, and lose it where they are two k-blocks'; in the latter loop, where the FFMAs
+add to each total twice, they gain if the warp still yields at times, but in grouped products
+(``benchmarks/NOTES.md``).
 
 The words are read by the few bits that matter, as the encodings' table takes a second to load. What
 is not known here stays as it is.
@@ -39,11 +40,13 @@ _RZ, _ALWAYS = 255, 7
 _RESULT, _GUARD = 16, 12  # lowest bits of the result's number and the guard
 _STALL, _STAYS, _WAIT, _REUSE = 105, 109, 116, 122  # of the control code; _STAYS: no yield
 _LONGEST = 11  # cycles of a stall without yield
+_YIELDS = 3  # of two k-blocks' FFMAs every third yield of ptxas stays
+_GROUPED = "_grouped"  # in the names of kernels of grouped products
 
 
 def with_kept_operands(code: bytes, name: str) -> bytes:
-    """The cubin ``code`` where FP32 instructions of kernel ``name`` keep all operands that the
-    next one reads, if FFMAs promote the parts of one k-block in its main loop.
+    """The cubin ``code`` where FP32 instructions of kernel ``name`` keep operands that the next
+    one reads, if FFMAs promote in its main loop.
     """
     try:
         file = CubinFile.parse(code)
@@ -51,17 +54,24 @@ def with_kept_operands(code: bytes, name: str) -> bytes:
             return code
         words = np.frombuffer(file.code(name), "<u8").reshape(-1, 2)
         index = file.index(TEXT + name)
-        if index is None or not promotes_in_parts(words):
+        promoting = promotions(words)
+        if index is None or not promoting:
             return code
-        return file.with_data(index, with_reuse(words).tobytes()).build()
+        if in_parts(words, promoting):
+            new = with_reuse(words)
+        elif _GROUPED in name:
+            return code
+        else:
+            new = with_reuse(words, yields=_YIELDS)
+        return file.with_data(index, new.tobytes()).build()
     except TilewrightError:
         return code
 
 
-def promotes_in_parts(words: Words) -> bool:
-    """Whether FFMAs promote in loops that add to each total once."""
-    result, promoting = _field(words, _RESULT, 8), promotions(words)
-    return bool(promoting) and all(len(np.unique(result[x])) == len(x) for x in promoting)
+def in_parts(words: Words, promoting: list[Places]) -> bool:
+    """Whether the FFMAs of each loop add to each total once."""
+    result = _field(words, _RESULT, 8)
+    return all(len(np.unique(result[x])) == len(x) for x in promoting)
 
 
 def promotions(words: Words) -> list[Places]:
@@ -103,18 +113,24 @@ def _between(places: Places, words: WordRange) -> Places:
     return places[(places >= words.first) & (places <= words.last)]
 
 
-def with_reuse(words: Words) -> Words:
+def with_reuse(words: Words, yields: int = 0) -> Words:
     """The words with flags on operands that the next instruction reads through the same slot.
 
     Neither of the two has a guard, the first does not write the register, the second waits for no
     barrier, so that nothing comes between them. A warp that yields or does not stall would lose
-    what it keeps: a flagged instruction does not yield.
+    what it keeps: a flagged instruction does not yield. ``yields``: of the FP32 instructions that
+    yield, each of this number does so still, and keeps nothing; 0: none.
     """
     kept = np.zeros(len(words), np.uint64)
     registers = [_registers(words, slot) for slot in range(3)]
     result, stall = _field(words, _RESULT, 8), _field(words, _STALL, 4)
     first = (stall >= 1) & (stall <= _LONGEST) & _is_unguarded(words)
     second = (_field(words, _WAIT, 6) == 0) & _is_unguarded(words)
+    if yields:
+        opcode = words[:, 0] & np.uint64(_OPCODE)
+        may_yield = np.isin(opcode, list(SLOTS)) & (stall >= 1) & (stall <= _LONGEST)
+        yielding = np.flatnonzero(may_yield & (_field(words, _STAYS, 1) == 0))
+        first[yielding[yields - 1 :: yields]] = False
     for slot, number in enumerate(registers):
         same = (number[:-1] == number[1:]) & (number[:-1] < _RZ) & (number[:-1] != result[:-1])
         kept[:-1] |= (same & first[:-1] & second[1:]).astype(np.uint64) << np.uint64(slot)
