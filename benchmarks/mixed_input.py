@@ -7,18 +7,21 @@
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
     python benchmarks/mixed_input.py --m 4096 --type f16,bf16 --beside
     python benchmarks/mixed_input.py --m 16,256,4096 --gate
+    python benchmarks/mixed_input.py --m 16,64 --peers ./libcutlass_w4a16.so
 
 A line of the table has median times in µs of CUDA-graph replays, interleaved, with operands that
 rotate past the L2: packed weights N×K (f16 scales for groups), our product and torch's of f16 or
 bf16 weights, torch's ``_weight_int4pack_mm`` for 4 bits, with ``--sparse`` the same product with
 packed weights that are dense, and a copy of half the bytes of the
-weights, which reads and writes as many bytes as the product must read. A peer that fails is left
-out. With ``--beside`` only our product of unpacked weights is a peer, and a line has the median of
-the ratios to it, round by round, on a busy GPU and after pauses, where power does not limit the
-clock. With ``--gate`` two such matrices are multiplied, SwiGLU: in two products, of which the first
-stores f32; in one kernel, by the configuration that is chosen for it (``tma``) and those given;
-and as the layer does (``linear``); ``wide`` is one product by as many weights. Needs an NVIDIA GPU
-of sm_90a and PyTorch.
+weights, which reads and writes as many bytes as the product must read. ``--peers`` adds the
+configurations of shared libraries with other projects' kernels for bf16 and s4 weights
+(``compare/packed_peers.py`` says which functions they have); their results are verified. A peer
+that fails is reported. With ``--beside`` only our product of unpacked weights is a peer, and a line
+has the median of the ratios to it, round by round, on a busy GPU and after pauses, where power does
+not limit the clock. With ``--gate`` two such matrices are multiplied, SwiGLU: in two products, of
+which the first stores f32; in one kernel, by the configuration that is chosen for it (``tma``) and
+those given; and as the layer does (``linear``); ``wide`` is one product by as many weights. Needs
+an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from compare.packed_peers import PeerLibrary, PeerProduct, PeerWeights
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, calls
 
@@ -135,6 +139,36 @@ def torch_int4(case: MixedCase, n: int, k: int) -> Work:
         return torch.ops.aten._weight_int4pack_mm(x, packed, 128, scales)
 
     return run
+
+
+class Libraries:
+    """Products of shared libraries, beside a case of bf16 and 4-bit weights."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.libraries = [PeerLibrary(path) for path in paths]
+        self.products: list[PeerProduct] = []
+
+    def works(self, case: MixedCase, m: int, n: int, k: int, group: int) -> dict[str, Work]:
+        """The configurations of each library that fit M; those that fail are reported."""
+        found: dict[str, Work] = {}
+        weights = PeerWeights(n, k, group) if self.libraries else None
+        for library in self.libraries:
+            version = library.version().decode()
+            for i in library.fitting(m):
+                name = f"{version} {library.name(i).decode()}"
+                try:
+                    product = PeerProduct(library, i, weights, case.x, case.d)
+                    product.verify()
+                except (ArithmeticError, RuntimeError) as error:
+                    print(f"    {'-':>8}  {name}: {error}", flush=True)
+                    continue
+                self.products.append(product)
+                found[name] = product
+        return found
+
+    def release(self) -> None:
+        while self.products:
+            self.products.pop().release()
 
 
 def started(works: dict[str, Work]) -> tuple[dict[str, Work], dict[str, str]]:
@@ -265,23 +299,35 @@ def report_beside(form: WeightFormat, m: int, n: int, k: int, configs: list[str]
         print(f"    {name}: {why}")
 
 
-def report(form: WeightFormat, m: int, n: int, k: int, configs: list[str], *, peers: bool) -> None:
+def peer_works(form: WeightFormat, case: MixedCase, n: int, k: int) -> dict[str, Work]:
+    """Products of unpacked weights, of dense and of torch's packed ones, and the copy."""
+    works: dict[str, Work] = {}
+    if case.plain:
+        works |= {"unpacked": case.unpacked, "torch": case.by_torch}
+    works["copy"] = case.copy
+    if form.sparse:
+        m = case.x[0].shape[0]
+        dense = MixedCase(replace(form, sparse=False, group=2 * form.group), m, n, k)
+        works["dense packed"] = dense.work(None)
+    if form.type == "u4" and form.operand == "bf16":
+        works["int4pack_mm"] = torch_int4(case, n, k)
+    return works
+
+
+def report(form: WeightFormat, m: int, n: int, k: int, given: argparse.Namespace) -> None:
     """Print the lines of a product."""
     case = MixedCase(form, m, n, k)
+    configs = given.configs.split()
     works: dict[str, Work] = {config: case.work(config) for config in configs}
     works |= {} if configs else {"packed": case.work(None)}
-    if peers:
-        works |= {"unpacked": case.unpacked, "torch": case.by_torch} if case.plain else {}
-        works |= {"copy": case.copy}
-        if form.sparse:
-            dense = MixedCase(replace(form, sparse=False, group=2 * form.group), m, n, k)
-            works["dense packed"] = dense.work(None)
-        if form.type == "u4" and form.operand == "bf16":
-            works["int4pack_mm"] = torch_int4(case, n, k)
+    works |= {} if given.no_peers else peer_works(form, case, n, k)
     print(f"{m}×{n}×{k} {form} {form.operand}")
+    libraries = Libraries(given.peers)
+    works |= libraries.works(case, m, n, k, form.group)
     for name, value in times(works, len(case.x)).items():
         shown = value if isinstance(value, str) else f"{1e6 * value:.2f}"
         print(f"    {shown:>8}  {name}", flush=True)
+    libraries.release()
 
 
 def main() -> None:
@@ -297,7 +343,10 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--gate", action="store_true", help="two matrices, SwiGLU")
     parser.add_argument("--beside", action="store_true", help="ratios to the unpacked product")
+    parser.add_argument("--peers", default=[], nargs="*", help="shared libraries; bf16, 4 bits")
     given = parser.parse_args()
+    if given.peers and (given.type != "bf16" or not given.weights.startswith("u4:")):
+        parser.error("--peers needs --type bf16 and --weights u4:GROUP")
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     n, k = map(int, given.nk.split("x"))
     for operand, weights in product(given.type.split(","), given.weights.split(",")):
@@ -310,7 +359,7 @@ def main() -> None:
                 show = report_gate if given.gate else report_beside
                 show(form, m, n, k, given.configs.split())
             else:
-                report(form, m, n, k, given.configs.split(), peers=not given.no_peers)
+                report(form, m, n, k, given)
             torch.cuda.empty_cache()
 
 
