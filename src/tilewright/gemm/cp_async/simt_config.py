@@ -211,10 +211,10 @@ class SimtConfig:
     @property
     def shared_bytes(self) -> int:
         """The bytes of the stages, for any layout of the operands, and after the mainloop of the
-        slices' accumulators.
+        slices' accumulators, whose rows may be padded.
         """
         bm, bn, bk = self.tile
-        sums = self.slices * bm * bn * 4 if self.slices > 1 or self.in_cluster else 0
+        sums = self.slices * bm * (bn + PAD) * 4 if self.slices > 1 or self.in_cluster else 0
         return max(self.stages * (bm + bn + 2 * PAD) * bk * 4, sums)
 
     def resident(self, limits: Limits) -> int:
