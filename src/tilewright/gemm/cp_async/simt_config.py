@@ -291,5 +291,5 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
 def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     if not device.target.runs(CLUSTER_TARGET):
         raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
-    if problem.epilogue is not None and problem.epilogue.graph.reductions:
+    if problem.epilogue is not None and problem.epilogue.partial_reductions:
         raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")
