@@ -75,19 +75,22 @@ class VectorEpilogue:
         C are read together before any of D is stored.
         """
         remaining = iter(vectors)
-        while given := list(islice(remaining, TOGETHER if self.c else 1)):
-            read = [self.c and self._read(c, *self._inside(at)) for _, at, _, c in given]
-            for arguments, old in zip(given, read, strict=True):
-                self.store(*arguments, old)
+        while given := list(islice(remaining, 1 if self.c is None else TOGETHER)):
+            read = [c and self._read(c, *self._inside(at)) for _, at, _, c in given]
+            for (accumulators, at, d, c), old in zip(given, read, strict=True):
+                self._store(accumulators, at, d, c, old)
 
-    def store(
-        self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None,
-        old: list[Reg] | None = None,
-    ) -> None:  # fmt: skip
+    def store(self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
         """Store the vector of D at ``d``, which begins at the row and column ``at`` (None if the
-        position is not needed); ``c`` is the address of its vector of C, ``old`` that vector where
-        it is read already.
+        position is not needed); ``c`` is the address of its vector of C.
         """
+        self._store(accumulators, at, d, c, None)
+
+    def _store(
+        self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None,
+        old: list[Reg] | None,
+    ) -> None:  # fmt: skip
+        """The same; ``old``: the vector of C where it is read already."""
         k = self.k
         if self.d.graph:
             valid = True if self.full else at[0] < self.limits[0]
@@ -138,6 +141,7 @@ class VectorEpilogue:
 
     def _accesses(self, align: int, inside: Any, left: Any) -> Iterator[Access]:
         """The accesses to a vector, of at most ``align`` bytes each."""
+        align = min(align, self.width)
         for byte in range(0, self.width, align):
             if self.full:
                 yield byte, align, True, []
@@ -157,7 +161,7 @@ class VectorEpilogue:
         enabled, bits = self.use_c, f"b{8 * self.word}"
         assert enabled is not None
         words: list[Reg] = [k.var(bits, 0) for _ in range(self.width // self.word)]
-        for byte, width, whole, single in self._accesses(min(self.c.align, self.width), inside, left):
+        for byte, width, whole, single in self._accesses(self.c.align, inside, left):
             with k.when(enabled if whole is True else whole & enabled):
                 if width == 2:
                     self._read_half(at, words, byte)
@@ -189,7 +193,7 @@ class VectorEpilogue:
     def _write(self, at: Pointer, align: int, words: list[Reg], inside: Any, left: Any) -> None:
         k, bits = self.k, f"b{8 * self.word}"
         words = [w.view(bits) for w in words]
-        for byte, width, whole, single in self._accesses(min(align, self.width), inside, left):
+        for byte, width, whole, single in self._accesses(align, inside, left):
             with k.when(whole):
                 if width == 2:
                     self._write_half(at, words, byte)

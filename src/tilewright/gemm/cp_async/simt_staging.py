@@ -27,9 +27,9 @@ Line = tuple[tuple[int, int], Sequence[Reg]]
 
 
 def store_width(problem: Problem) -> int:
-    """Elements of D, and of C, that one access may move."""
+    """Neighbours of a row of D, and of C, that one access may move, at most 4."""
     align = min(problem.align_d, problem.align_c) if problem.with_c else problem.align_d
-    return align // 4
+    return min(VECTOR, align * 8 // problem.output.bits)
 
 
 def is_staged(problem: Problem, config: SimtConfig) -> bool:
@@ -67,13 +67,13 @@ class StagedRows:
 
     def stored(self, row: Any, column: Any) -> Pointer:
         """Where an element is stored, whose column is a multiple of 4."""
-        return (self.start + (row * self.pitch + column)).aligned(16)
+        at: Pointer = self.start + (row * self.pitch + column)
+        return at.aligned(16)
 
     def places(self) -> Iterator[tuple[int, int]]:
         """The rows and columns of this thread's lines, from its first ones on."""
-        return product(*(range(0, size, step) for size, step in zip(
-            (self.rows, self.columns), self.step, strict=True
-        )))  # fmt: skip
+        down, across = self.step
+        return product(range(0, self.rows, down), range(0, self.columns, across))
 
     def load(self, place: tuple[int, int], copy: int = 0) -> Sequence[Reg]:
         """The line at a place, of one of several such matrices."""
