@@ -28,13 +28,14 @@ from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..parameter_declaration import parameter
 from ..problem import Problem
 from ..workspace import SIMT_UNIT
-from . import cp_async_mainloop
+from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
-from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, exhaust, traced
-from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig
+from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
+from .cp_async_parameters import CpAsyncParameters
+from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig, is_staged, store_width
 from .simt_epilogue import Block, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
-from .simt_staging import is_staged, staged_lines, store_width
+from .simt_staging import staged_lines
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ def kernel_arguments(
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
     if not config.has_partials:
-        return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
+        return cp_async_parameters.kernel_arguments(problem, config, strides, device)
     inputs = {x: stride for x, stride in strides.items() if x in "ab"}
-    return cp_async_mainloop.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
+    return cp_async_parameters.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
 
 
 def problem_class(problem: Problem, config: SimtConfig) -> Problem:

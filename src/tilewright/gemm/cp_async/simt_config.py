@@ -36,6 +36,8 @@ CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
 # and in the next one along the other, so that wide loads of both operands take the fewest
 # wavefronts.
 LANES = (4, 8)  # along M, along N
+WARP = 32
+STAGED_ROWS = LANES[0] * VECTOR  # of D, that a warp stages together
 _BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
 COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits that differ along N
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
@@ -223,6 +225,16 @@ class SimtConfig:
         sums = self.slices * bm * (bn + PAD) * 4 if self.slices > 1 or self.in_cluster else 0
         return max(self.stages * (bm + bn + 2 * PAD) * bk * 4, sums)
 
+    @property
+    def warp_columns(self) -> int:
+        """Columns of the tile that a warp computes."""
+        return LANES[1] * self.thread_tile[1]
+
+    @property
+    def staged_bytes(self) -> int:
+        """Shared memory of the rows that a warp stages together."""
+        return STAGED_ROWS * (self.warp_columns + PAD) * 4
+
     def resident(self, limits: Limits) -> int:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
         limit = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
@@ -308,6 +320,24 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
             f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
         )
+
+
+def store_width(problem: Problem) -> int:
+    """Neighbours of a row of D, and of C, that one access may move, at most 4."""
+    align = min(problem.align_d, problem.align_c) if problem.with_c else problem.align_d
+    return min(VECTOR, align * 8 // problem.output.bits)
+
+
+def is_staged(problem: Problem, config: SimtConfig) -> bool:
+    """Whether D goes through shared memory: where rows are not aligned, and no output combines
+    elements of D.
+    """
+    if config.has_partials or config.in_cluster or store_width(problem) >= VECTOR:
+        return False
+    if problem.epilogue is not None and problem.epilogue.graph.reductions:
+        return False
+    warps = config.threads // WARP
+    return config.slices > 1 or config.staged_bytes * warps <= config.shared_bytes
 
 
 def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:

@@ -15,38 +15,11 @@ from math import gcd
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg
-from ..problem import Problem
-from .simt_config import LANES, PAD, TYPE, VECTOR, SimtConfig
+from .simt_config import LANES, PAD, STAGED_ROWS, TYPE, VECTOR, WARP, SimtConfig
 from .simt_epilogue import added, blocks
-
-WARP = 32
-ROWS = LANES[0] * VECTOR  # of D, that a warp stages together
 
 # A line of neighbours in a row of D: its row and column from the thread's first ones on.
 Line = tuple[tuple[int, int], Sequence[Reg]]
-
-
-def store_width(problem: Problem) -> int:
-    """Neighbours of a row of D, and of C, that one access may move, at most 4."""
-    align = min(problem.align_d, problem.align_c) if problem.with_c else problem.align_d
-    return min(VECTOR, align * 8 // problem.output.bits)
-
-
-def is_staged(problem: Problem, config: SimtConfig) -> bool:
-    """Whether D is staged: where rows are not aligned, and no output combines elements of D."""
-    if config.has_partials or config.in_cluster or store_width(problem) >= VECTOR:
-        return False
-    if problem.epilogue is not None and problem.epilogue.graph.reductions:
-        return False
-    return config.slices > 1 or _warp_bytes(config) * config.threads // WARP <= config.shared_bytes
-
-
-def _warp_columns(config: SimtConfig) -> int:
-    return LANES[1] * config.thread_tile[1]
-
-
-def _warp_bytes(config: SimtConfig) -> int:
-    return ROWS * (_warp_columns(config) + PAD) * 4
 
 
 class StagedRows:
@@ -93,10 +66,9 @@ def staged_lines(
     if config.slices > 1:
         rows = StagedRows(shared, config.tile[:2], width, config.threads, k.tid.x)
         return rows.first, _of_slices(k, config, accumulators, rows, mine)
-    columns = _warp_columns(config)
-    here = shared + k.warpid * _warp_bytes(config)
-    rows = StagedRows(here, (ROWS, columns), width, WARP, k.laneid)
-    lanes = mine[0] % ROWS, mine[1] % (LANES[1] * VECTOR)
+    here = shared + k.warpid * config.staged_bytes
+    rows = StagedRows(here, (STAGED_ROWS, config.warp_columns), width, WARP, k.laneid)
+    lanes = mine[0] % STAGED_ROWS, mine[1] % (LANES[1] * VECTOR)
     first = mine[0] - lanes[0] + rows.first[0], mine[1] - lanes[1] + rows.first[1]
     return first, _of_warp(k, config, accumulators, rows, lanes)
 
