@@ -31,7 +31,7 @@ from ..workspace import SIMT_UNIT
 from . import cp_async_mainloop
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, exhaust, traced
-from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig
+from .simt_config import TYPE, VECTOR, SimtConfig
 from .simt_epilogue import Block, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
 
@@ -255,4 +255,4 @@ class SimtKernel(CpAsyncMainloop):
             for down, line in enumerate(lines):
                 valid = True if full else position[0] + down < self.limits[0]
                 outputs.store(line, position, valid, full, down)
-            outputs.end_unit_of(position, SIMT_UNIT, COLUMN_LANES)
+            outputs.end_unit_of(position, SIMT_UNIT, self.config.column_lanes)
