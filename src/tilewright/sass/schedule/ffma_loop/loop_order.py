@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....errors import SassError
-from ...machine.register_effects import RZ, register_effects
+from ...machine.register_effects import RZ, Register, register_effects
 from ...sass_text import SassText
 from .loop_values import LoopValues
 
@@ -187,7 +187,8 @@ def _wanted(
     loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText], near: bool
 ) -> dict[int, int]:
     """The FFMA ahead of which each other instruction should be issued: loads of fragments in the
-    outer product ahead of theirs, barriers ahead of the loads of the next turn, the rest early.
+    outer product ahead of theirs, barriers ahead of the loads of the next turn, the rest early, but
+    what overwrites an address of copies late: copies take long to read it.
     """
     others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x)]
     part = len(products) // len(outer)
@@ -206,11 +207,25 @@ def _wanted(
     late = (len(outer) - 1) * part - _AHEAD
     copying = min(2, len(outer) - 2) * part + part * 3 // 4 + _LEAD
     rest = [i for i in others if i not in found]
+    held = _overwriting(loop, rest)
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
+    early = [i for i in early if i not in held]
     found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
     row = max(len(outer[0].columns), _STEP)  # one at the end of each
     first = copying if near else max(0, copying - row * (len(early) + 1))
     found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
+    return found
+
+
+def _overwriting(loop: LoopValues, others: Sequence[int]) -> set[int]:
+    """The instructions that write a register that a copy ahead of them reads."""
+    found, addresses = set(), set[Register]()
+    for i in others:
+        effects = register_effects(loop.sm, loop.texts[i])
+        if effects.writes & addresses:
+            found.add(i)
+        if loop.texts[i].opcode.startswith("LDGSTS"):
+            addresses |= {r for r in effects.reads if r[0] == "R"}
     return found
 
 
