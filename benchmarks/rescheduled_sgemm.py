@@ -57,6 +57,7 @@ def variants(
         "no reuse": lambda: mock.patch.object(rewrite_loop, "with_reuse", lambda _, x: list(x)),
         "any bank": lambda: mock.patch.object(loop_registers, "_accumulator_banks", lambda *_: {}),
         "loads at rows' ends": lambda: mock.patch.object(loop_order, "_LEAD", 16),
+        "loads spread": lambda: mock.patch.object(loop_order, "_SPAN", 1.0),
         "loads at once": lambda: mock.patch.object(loop_order, "_LEAD", 0),
         "barrier early": lambda: mock.patch.object(loop_order, "_AHEAD", 100),
     }
