@@ -34,7 +34,7 @@ from tilewright.sass import CubinFile
 from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
 
 Size = tuple[int, int, int]
-BATCH, TOTAL = 6, 150  # milliseconds of runs in a row, and of all of a kernel, about
+BATCH, TOTAL = 5, 100  # milliseconds of runs in a row, and of all of a kernel, about
 ALTERNATING = "alternating lanes"
 _PARAMETERS = "<QQQQIII4xQQQQffQQQQQQ"
 
@@ -59,6 +59,7 @@ def variants(
         "loads at rows' ends": lambda: mock.patch.object(loop_order, "_LEAD", 16),
         "loads spread": lambda: mock.patch.object(loop_order, "_SPAN", 1.0),
         "loads at once": lambda: mock.patch.object(loop_order, "_LEAD", 0),
+        "loop anywhere": lambda: mock.patch.object(rewrite_loop, "_LINE", 1),
         "barrier early": lambda: mock.patch.object(loop_order, "_AHEAD", 100),
     }
     found = {"ptxas": file.build()}
