@@ -32,7 +32,7 @@ from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
 from .cp_async_parameters import CpAsyncParameters
-from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig, is_staged, store_width
+from .simt_config import TYPE, VECTOR, SimtConfig, is_staged, store_width
 from .simt_epilogue import Block, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_staging import staged_lines
@@ -273,4 +273,4 @@ class SimtKernel(CpAsyncMainloop):
             for down, line in enumerate(lines):
                 valid = True if full else position[0] + down < self.limits[0]
                 outputs.store(line, position, valid, full, down)
-            outputs.end_unit_of(position, SIMT_UNIT, COLUMN_LANES)
+            outputs.end_unit_of(position, SIMT_UNIT, self.config.column_lanes)

@@ -32,14 +32,14 @@ TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
 MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
 CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
-# A warp is 4×8 threads. The lane numbers of neighbours differ in the lowest bit along one dimension
-# and in the next one along the other, so that wide loads of both operands take the fewest
-# wavefronts.
-LANES = (4, 8)  # along M, along N
+LANES = (4, 8)  # threads of a warp along M, along N
 WARP = 32
 STAGED_ROWS = LANES[0] * VECTOR  # of D, that a warp stages together
-_BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
-COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits that differ along N
+# Along M, N: what each bit of the lane's number adds. Alternating, wide loads of both operands take
+# the fewest wavefronts, two, but write registers so fast that FFMAs wait. In order, those of B take
+# four and FFMAs do not wait for them.
+_ALTERNATING = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))
+_IN_ORDER = ((0, 0, 0, 1, 2), (1, 2, 4, 0, 0))
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
@@ -154,13 +154,27 @@ class SimtConfig:
         """Rows and columns of the tile that a thread computes."""
         return self.tile[0] // self.block[0], self.tile[1] // self.block[1]
 
+    @property
+    def _lane_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """In order unless loads would take more than two thirds of the wavefronts that an SM can
+        serve while its four schedulers issue the FFMAs.
+        """
+        rows, columns = self.thread_tile
+        wavefronts, cycles = (2 * rows + 4 * columns) // VECTOR, rows * columns // 4
+        return _IN_ORDER if 3 * wavefronts <= 2 * cycles else _ALTERNATING
+
+    @property
+    def column_lanes(self) -> tuple[int, ...]:
+        """The bits of the lane's number that differ along N."""
+        return tuple(1 << i for i, bit in enumerate(self._lane_bits[1]) if bit)
+
     def share(self, side: int) -> Layout:
         """(thread, (4, vectors)) → row of the tile (``side`` 0), or column (1)."""
         lanes, vectors = LANES[side], self.thread_tile[side] // VECTOR
         warps = tuple(count // n for count, n in zip(self.block, LANES, strict=True))
         step = lanes * VECTOR
         between = tuple(step * vectors * (i == side) for i in range(2))
-        bits = tuple(VECTOR * bit for bit in _BITS[side])
+        bits = tuple(VECTOR * bit for bit in self._lane_bits[side])
         lanes_shape = (2,) * len(bits)
         if self.slices > 1:
             warps, between = (*warps, self.slices), (*between, 0)

@@ -4,7 +4,8 @@ neighbouring elements.
 A thread's accumulators are blocks of 4 rows and 4 columns. Where rows of D are not aligned to 16
 bytes, a store of single elements from registers reaches a quarter of each of 16 or more sectors; by
 way of shared memory a warp's store has 32 neighbours, 5 sectors. The pitch is 4 elements more than
-the columns: so the stores of 8 lanes, 16 columns of rows 4 apart, are in different banks.
+the columns: so the stores of 8 lanes, of 32 columns or of 16 in rows 4 apart, are in different
+banks.
 """
 
 from __future__ import annotations
