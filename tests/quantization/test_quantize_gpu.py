@@ -84,7 +84,7 @@ def test_zero_points_have_the_bits_of_numpy(type_: str) -> None:
 
 def test_weights_quantized_from_a_gpu_are_there() -> None:
     torch = pytest.importorskip("torch")
-    w = torch.from_numpy(np.nan_to_num(X[:64, :256])).cuda()
+    w = torch.from_numpy(np.clip(np.nan_to_num(X[:64, :256]), -1e4, 1e4)).cuda()  # finite in f16
     scale = torch.tensor([0.5], device="cuda")
     found = quantize(w, "e4m3", scale=scale)
     assert found.scales.data_ptr() == scale.data_ptr()

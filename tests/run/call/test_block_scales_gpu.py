@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_bits_are_a_virtual_machine_s(case: BlockScaledCase) -> None:
     a, b, scales = operands(case.mnk, case.scaling, ("e4m3", "e5m2"), hostile=True)
-    for type_ in ("f32", "bf16"):
+    # two 64-row blocks of a warpgroup leave too few registers for D of 16 bits
+    for type_ in ("f32",) if case.config.startswith("tma:256x96") else ("f32", "bf16"):
         found = [
             product(a, b, scales, config=case.config, out_dtype=type_, device=device)
             for device in ("cuda", "vm")

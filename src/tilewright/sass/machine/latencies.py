@@ -43,7 +43,7 @@ _HOPPER: dict[tuple[str, str, str], int] = {
 _AMPERE: dict[tuple[str, str, str], int] = {
     **_HOPPER,
     ("R", _FP64, _FP64): 6, ("R", _FP64, "memory"): 6, ("R", _FP64, _ANY): 6,
-    ("R", _FMA, "uniform"): 4, ("R", "HMMA", _ANY): 17,
+    ("R", _FMA, "uniform"): 4, ("R", "HMMA", _ANY): 17, ("R", "BMMA", _ANY): 15,
 }  # fmt: skip
 _HOPPER_GUARD = {_FP64: 14, "uniform": 5, "move": 5}
 _HOPPER_GUARD_CYCLES = 13
