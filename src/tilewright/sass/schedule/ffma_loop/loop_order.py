@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ....errors import SassError
 from ...lint.register_banks import source_slots
 from ...machine.register_effects import RZ, Register, register_effects
-from ...sass_text import SassText
+from ...sass_text import ALWAYS, SassText
 from .loop_values import LoopValues
 
 _LEAD = 4  # FFMAs from the start of an outer product to the first load for the next one
@@ -65,6 +65,16 @@ def is_product(text: SassText) -> bool:
     if text.opcode != "FFMA" or any(x.kind != "R#" or x.marks for x in text.operands):
         return False
     return text.operands[0].numbers == text.operands[3].numbers
+
+
+def is_idle(text: SassText) -> bool:
+    """Whether an instruction moves a register to itself, which is left out: ptxas moved an
+    accumulator from one of its registers to another, and they have become one.
+    """
+    if text.opcode != "MOV" or text.guard != ALWAYS or text.negated:
+        return False
+    target, source = text.operands
+    return target.kind == source.kind == "R#" and target.numbers == source.numbers
 
 
 def _outer_product(texts: Sequence[SassText]) -> OuterProduct:
@@ -194,7 +204,7 @@ def _wanted(
     as well, the rest early. But what overwrites an address of copies comes last: copies take long
     to read it.
     """
-    others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x)]
+    others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x) and not is_idle(x)]
     part = len(products) // len(outer)
     users = {r: k for k, one in enumerate(outer) for r in (*one.rows, *one.columns)}
     fences = [i for i in others if loop.texts[i].opcode.startswith(_BARRIERS)]
