@@ -272,16 +272,23 @@ def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
-# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps (12×12
-# take more instructions for a k-tile of 16 than the instruction cache holds); slices give small
-# tiles enough warps for few CTAs.
+# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; for the larger
+# ones a k-tile of 16 takes more instructions than the cache holds, of 8 it does not. Slices give
+# small tiles enough warps for few CTAs.
 _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...] = (
+    ((128, 256, 8), (16, 16), 6, 1, 1),
+    ((256, 128, 8), (32, 8), 6, 1, 1),
+    ((192, 192, 8), (16, 16), 6, 1, 1),
+    ((160, 128, 8), (8, 16), 6, 2, 1),
+    ((128, 128, 8), (16, 8), 6, 2, 1),
     ((128, 256, 16), (16, 16), 3, 1, 1),
     ((256, 128, 16), (32, 8), 3, 1, 1),
     ((128, 128, 16), (16, 8), 3, 2, 1),
     ((128, 128, 16), (16, 16), 3, 2, 1),
     ((96, 128, 16), (8, 16), 3, 3, 1),
+    ((96, 128, 8), (8, 16), 5, 3, 1),
     ((80, 128, 16), (4, 16), 3, 2, 2),
+    ((64, 128, 8), (8, 8), 5, 4, 1),
     ((64, 128, 16), (8, 8), 3, 2, 2),
     ((64, 128, 32), (8, 8), 3, 1, 4),
     ((128, 64, 16), (16, 8), 3, 4, 1),

@@ -26,7 +26,7 @@ from .simt_config import VECTOR, SimtConfig, is_staged, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
-CACHED = 2048  # FFMAs of a loop that the instruction cache holds: 32 KiB
+CACHED = 2048  # instructions of a loop that the cache holds: 32 KiB
 SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's threads
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
@@ -35,12 +35,12 @@ class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 15.6  # of a copy with its address, of a thread
+    copy: float = 12.0  # of a copy with its address, of a thread
     k_tile: float = 0.7  # of all else in a k-tile
-    misses: float = 0.265  # for each FMA of a loop that the instruction cache does not hold
+    misses: float = 0.5  # for each instruction of a loop that the cache does not hold
     shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
     shared_copy: float = 16.7  # for a copy
-    waits: float = 250.0  # of a warp in a k-tile, hidden by other warps
+    waits: float = 200.0  # of a warp in a k-tile, hidden by other warps
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
     prologue: float = 36.0  # of a CTA, with the first copies
@@ -161,8 +161,8 @@ def _wave(
     bm, bn, bk = costs.tile
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
-    misses = c.misses * costs.products * (costs.products > CACHED)
-    slots = costs.products + misses + c.load * costs.loads + c.copy * costs.copies + c.k_tile
+    slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
+    slots = slots + c.misses * np.maximum(slots - CACHED, 0.0)
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
     loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
