@@ -52,13 +52,9 @@ def traced(
     config: Any,
 ) -> Traced:
     """Trace the kernel whose CTAs run this mainloop and its epilogue."""
-    early = getattr(config, "programmatic", False)
 
     def kernel(k: Builder, p: CpAsyncParameters) -> None:
-        if early:
-            k.launch_dependent_grids()
-        alpha = scalar(k, p.alpha, p.alpha_ptr, early=early)
-        beta = scalar(k, p.beta, p.beta_ptr, early=early)
+        alpha, beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         with k.eliminate_common_subexpressions():
             body = mainloop(k, problem, config, (p.m, p.n))
             strides = p.batch_stride_a, p.batch_stride_b, p.batch_stride_c, p.batch_stride_d
@@ -67,8 +63,6 @@ def traced(
             body.inputs((a, p.lda), (b, p.ldb), depth, index)
             if isinstance(p, SparseCpAsyncParameters):
                 body.add_metadata(p.metadata, (p.metadata_rows, p.metadata_columns))
-            if early:
-                k.wait_for_prior_grids()
             d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
             if problem.epilogue:

@@ -94,8 +94,7 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of each D and each part of split-K."""
     cluster = (1, config.split, 1) if config.in_cluster else None
-    grid, block = (config.tiles(problem), config.split, 1), (config.threads, 1, 1)
-    return LaunchShape(grid, block, cluster, config.programmatic)
+    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1), cluster)
 
 
 class SimtKernel(CpAsyncMainloop):

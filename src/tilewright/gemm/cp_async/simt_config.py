@@ -7,7 +7,7 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...errors import ConfigError, TargetError
@@ -27,7 +27,6 @@ from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
-PROGRAMMATIC_TARGET = "sm_90"
 TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
 MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
@@ -199,7 +198,7 @@ class SimtConfig:
     def for_reduction(self) -> SimtConfig:
         """The configuration that represents all with the same split-K reduction."""
         (bm, bn, _), least = self.tile, MIN_TILE[2]
-        return type(self)((bm, bn, least), LANES, 1, self.group, split=self.split)
+        return SimtConfig((bm, bn, least), LANES, 1, self.group, split=self.split)
 
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
@@ -208,11 +207,6 @@ class SimtConfig:
     def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Tiles that are not split along K."""
         return 0 if self.has_partials else self.tiles(problem)
-
-    @property
-    def programmatic(self) -> bool:
-        """Whether the kernel may be launched before the grids that it depends on have ended."""
-        return False
 
     @property
     def has_partials(self) -> bool:
@@ -253,22 +247,6 @@ class SimtConfig:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
         limit = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
         return max(1, min(self.ctas, limit))
-
-
-@dataclass(frozen=True, slots=True)
-class ProgrammaticSimtConfig(SimtConfig):
-    """The kernel with programmatic dependent launch, as it is launched on sm_90 and later."""
-
-    @property
-    def programmatic(self) -> bool:
-        return True
-
-
-def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
-    """The configuration of the kernel that the device launches."""
-    if config.programmatic or not device.target.runs(PROGRAMMATIC_TARGET):
-        return config
-    return ProgrammaticSimtConfig(*(getattr(config, field.name) for field in fields(config)))
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
