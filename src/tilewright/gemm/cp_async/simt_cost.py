@@ -1,13 +1,13 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
 The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
-the time in which an SM issues the instructions of all resident warps, with the misses of a loop
-that the instruction cache does not hold, or that in which its shared memory serves them; and what a
-warp waits at barriers and for loads, which other warps of its scheduler hide. Or the time of its
-bytes from the L2; or that of a copy's latency, where few stages are in flight. The epilogue takes
-the time of the sectors that its stores reach, each warp's and those of all warps of a scheduler;
-resident CTAs hide it but for the first wave's. ``benchmarks/NOTES.md`` has the measurements that
-the coefficients were fitted to.
+the time in which an SM issues the instructions of all resident warps, or that in which its shared
+memory serves them; and what a warp waits at barriers and for loads, which other warps of its
+scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency, where few stages
+are in flight. The epilogue takes the time of the sectors that its stores reach, each warp's and
+those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
+``benchmarks/NOTES.md`` has the measurements that the coefficients were fitted to. Loops that the
+instruction cache does not hold, of more than 2048 instructions, take longer: no candidate has one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from .simt_config import VECTOR, SimtConfig, is_staged, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
-CACHED = 2048  # instructions of a loop that the cache holds: 32 KiB
 SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's threads
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
@@ -37,7 +36,6 @@ class SimtCoefficients(NamedTuple):
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
     copy: float = 12.0  # of a copy with its address, of a thread
     k_tile: float = 0.7  # of all else in a k-tile
-    misses: float = 0.5  # for each instruction of a loop that the cache does not hold
     shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
     shared_copy: float = 16.7  # for a copy
     waits: float = 200.0  # of a warp in a k-tile, hidden by other warps
@@ -162,9 +160,8 @@ def _wave(
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
     slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
-    slots = slots + c.misses * np.maximum(slots - CACHED, 0.0)
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
-    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared
+    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared**2
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
