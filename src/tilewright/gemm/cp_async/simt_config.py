@@ -250,9 +250,9 @@ class SimtConfig:
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
-# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; for the larger
-# ones a k-tile of 16 takes more instructions than the cache holds, of 8 it does not. Slices give
-# small tiles enough warps for few CTAs.
+# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; of the former
+# a k-tile of 16 takes more instructions than the cache holds, so theirs are of 8. Slices give small
+# tiles enough warps for few CTAs.
 _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...] = (
     ((128, 256, 8), (16, 16), 6, 1, 1),
     ((256, 128, 8), (32, 8), 6, 1, 1),

@@ -38,10 +38,10 @@ class SimtCoefficients(NamedTuple):
     k_tile: float = 0.7  # of all else in a k-tile
     shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
     shared_copy: float = 16.7  # for a copy
-    waits: float = 200.0  # of a warp in a k-tile, hidden by other warps
+    waits: float = 300.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 36.0  # of a CTA, with the first copies
+    prologue: float = 400.0  # of a CTA, with the first copies
     cluster: float = 1900.0  # of the barriers of a cluster
     exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 130.0  # more, of one that the CTAs of a cluster add up
