@@ -47,36 +47,3 @@ def test_large_products_are_near_torch_s() -> None:
     want = a.double() @ b.T.double()
     assert (d - want).abs().max() < 2e-3
     assert torch.equal(d, tilewright.matmul(a, b.T, config=SIMT[3]))
-
-
-CHAIN = ("simt:32x64x32:4x8x4:3/4", "simt:64x64x16:8x8:3/8*3", "simt:64x64x16:8x8:3/4*2c")
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_products_wait_for_those_ahead(graph: bool) -> None:
-    """Each product reads what the one ahead has written, and writes what that one has read."""
-    torch = pytest.importorskip("torch")
-    weights = torch.randn(331, 331, device="cuda") / 18
-    begin = torch.randn(517, 331, device="cuda")
-    buffers = [begin.clone(), torch.empty_like(begin)]
-
-    def run(wait: bool) -> None:
-        for step in range(24):
-            source, target = buffers[step % 2], buffers[1 - step % 2]
-            tilewright.matmul(source, weights, out=target, config=CHAIN[step % len(CHAIN)])
-            if wait:
-                torch.cuda.synchronize()
-
-    run(True)
-    want = buffers[0].clone()
-    buffers[0].copy_(begin)
-    replay = partial(run, False)
-    if graph:
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            run(False)
-        replay = captured.replay
-    for _ in range(8):
-        buffers[0].copy_(begin)
-        replay()
-        assert torch.equal(buffers[0], want)
