@@ -42,8 +42,13 @@ from tilewright import gemm
 from tilewright.run.devices import serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
-# Candidates of squares besides: other k-tiles.
-OF_SQUARES = ["simt:128x256x32:16x16:3", "simt:128x256x8:16x16:6", "simt:192x192x16:16x16:3"]
+# Candidates of squares besides: other k-tiles, stages and tiles.
+OF_SQUARES = [
+    "simt:128x256x8:16x16:4", "simt:128x256x8:16x16:8", "simt:128x256x16:16x16:3",
+    "simt:256x128x8:32x8:6", "simt:192x192x8:16x16:6", "simt:160x128x8:8x16:6/2",
+    "simt:128x128x8:16x8:6/2", "simt:128x128x16:16x8:3/2", "simt:96x128x8:8x16:5/3",
+    "simt:96x128x16:8x16:3/3", "simt:64x128x8:8x8:5/4",
+]  # fmt: skip
 MOST = 4e11  # products of a shape
 FILE = "f32_sweep.json"
 TORCH, ARCHITECTURE = "torch", "sm_90a"
@@ -146,8 +151,8 @@ def candidates(shape: Shape, count: int) -> tuple[str, ...]:
     compiled_before.update(kinds)
     found = [str(of_kind[x][0]) for x in kinds]
     found += [str(x) for name in kinds[:PARTED] for x in of_kind[name][1:2]]
-    found += OF_SQUARES if shape in SQUARES else []
-    return tuple(text for text in found if text != str(plan.config))
+    found += [str(gemm.parse(x)) for x in OF_SQUARES] if shape in SQUARES else []
+    return tuple(text for text in dict.fromkeys(found) if text != str(plan.config))
 
 
 def alignments(problem: Any) -> tuple[int, ...]:

@@ -1,9 +1,13 @@
 """f32 on the GPU: kernel ``simt`` as ptxas assembles it, with its loop rewritten, and cuBLAS.
 
-Checks that both kernels have the same bits, then times all three in turn; ratios are cuBLAS' time
-over ours, medians. Variants leave out one part of the rewriting.
+Checks that all kernels of a configuration have the same bits, then times them in turn; ratios are
+cuBLAS' time over ours, medians. Variants leave out one part of the rewriting, or have lanes in
+another order.
 
     python benchmarks/rescheduled_sgemm.py [--config simt:128x256x16:16x16:3 …] [--size 4096 …]
+
+Times of several K tell what a k-tile costs, and what the rest: ``--size 2048x2048x512
+2048x2048x4096`` of a wave of CTAs, ``128x256x512 128x256x4096`` of one CTA.
 """
 
 from __future__ import annotations
@@ -24,12 +28,14 @@ from tilewright import cuda
 from tilewright.builder import Traced
 from tilewright.errors import SassError
 from tilewright.gemm import Problem
-from tilewright.gemm.cp_async import simt
+from tilewright.gemm.cp_async import simt, simt_config
 from tilewright.gemm.cp_async.simt_config import SimtConfig
 from tilewright.sass import CubinFile
 from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
 
 Size = tuple[int, int, int]
+BATCH, TOTAL = 5, 100  # milliseconds of runs in a row, and of all of a kernel, about
+ALTERNATING = "alternating lanes"
 _PARAMETERS = "<QQQQIII4xQQQQffQQQQQQ"
 
 
@@ -51,7 +57,9 @@ def variants(
         "no reuse": lambda: mock.patch.object(rewrite_loop, "with_reuse", lambda _, x: list(x)),
         "any bank": lambda: mock.patch.object(loop_registers, "_accumulator_banks", lambda *_: {}),
         "loads at rows' ends": lambda: mock.patch.object(loop_order, "_LEAD", 16),
+        "loads spread": lambda: mock.patch.object(loop_order, "_SPAN", 1.0),
         "loads at once": lambda: mock.patch.object(loop_order, "_LEAD", 0),
+        "loop anywhere": lambda: mock.patch.object(rewrite_loop, "_LINE", 1),
         "barrier early": lambda: mock.patch.object(loop_order, "_AHEAD", 100),
     }
     found = {"ptxas": file.build()}
@@ -64,6 +72,16 @@ def variants(
         except SassError as error:
             print(f"{what}: {error}")
     return found
+
+
+def with_alternating_lanes(config: SimtConfig, registers: int) -> bytes:
+    """The rewritten kernel as its lanes were once."""
+    simt._build.cache_clear()
+    with mock.patch.object(simt_config, "_IN_ORDER", simt_config._ALTERNATING):
+        traced = simt.build(problem(4096, 4096, 4096), config)
+    simt._build.cache_clear()
+    file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
+    return rewrite_loop.rewrite_loop(file, traced.name, registers).build()
 
 
 def main() -> None:
@@ -80,6 +98,8 @@ def main() -> None:
         file = CubinFile.parse(bytes(cuda.compile(traced.ptx, "sm_90a").code))
         registers = min(255, 65536 // (config.threads * config.ctas))
         cubins = variants(file, traced.name, registers, options.variants)
+        if ALTERNATING in (options.variants or ()):
+            cubins[ALTERNATING] = with_alternating_lanes(config, registers)
         print(f"{config}", flush=True)
         for size in options.size:
             sizes = [int(x) for x in size.split("x")]
@@ -126,24 +146,30 @@ def shown(size: Size) -> str:
 
 
 def report(size: Size, work: dict[str, Callable[[], object]]) -> None:
-    """Time all in turn and print TFLOP/s and ratios."""
+    """Time all in turn and print microseconds, TFLOP/s and ratios."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def timed(run: Callable[[], object], runs: int) -> float:
+        begin.record()
+        for _ in range(runs):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) / runs
+
+    slowest = max(timed(run, 2) for run in work.values())
+    runs = max(2, round(BATCH / slowest))
+    rounds = min(20, max(5, round(TOTAL / slowest / runs)))
     times: dict[str, list[float]] = {what: [] for what in work}
-    runs = max(2, int(5e10 // prod(size)))
-    for _ in range(max(5, int(1e12 // prod(size) // runs))):
+    for _ in range(rounds):
         for what, run in work.items():
-            begin.record()
-            for _ in range(runs):
-                run()
-            end.record()
-            torch.cuda.synchronize()
-            times[what].append(begin.elapsed_time(end) / runs)
+            times[what].append(timed(run, runs))
     median = {what: statistics.median(t) for what, t in times.items()}
-    rate = {what: 2 * prod(size) / t / 1e9 for what, t in median.items()}
     text = ", ".join(
-        f"{what} {rate[what]:.1f} ({median['cuBLAS'] / t:.3f})" for what, t in median.items()
+        f"{what} {1e3 * t:.2f} µs {2 * prod(size) / t / 1e9:.1f} ({median['cuBLAS'] / t:.3f})"
+        for what, t in median.items()
     )
-    print(f"{shown(size)} TFLOP/s (ratio): {text}", flush=True)
+    print(f"{shown(size)} time, TFLOP/s (ratio): {text}", flush=True)
 
 
 def sustained(size: Size, what: str, run: Callable[[], object], seconds: float = 0.8) -> None:

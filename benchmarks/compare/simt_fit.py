@@ -17,7 +17,7 @@ from tilewright.gemm.cp_async.simt_cost import COEFFICIENTS, SimtCoefficients
 Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among them
 STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
 # What a sweep hardly tells apart from other coefficients: as is.
-NOT_FITTED = ("load", "launch", "reduction", "partial_bytes")
+NOT_FITTED = ("load", "launch", "reduction", "partial_bytes", "sector")
 SQUARE = 9  # shapes that a square counts as: a sweep has few
 SOFTNESS = 0.02  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
 Measured = tuple[Any, Any, list[float]]  # a problem, the columns of its candidates, microseconds

@@ -42,6 +42,7 @@ class Stream:
     before: str = ""  # "clear": the FFMA before an extra instruction keeps nothing
     row_control: str = "--:-:-:-:1"  # of a row's last FFMA
     columns_kept: bool = True
+    narrow: bool = False  # the first loads, those of A's factors, are of 8 bytes
 
 
 def spread(count: int, start: int = 4, step: int = 21) -> tuple[int, ...]:
@@ -52,6 +53,7 @@ def spread(count: int, start: int = 4, step: int = 21) -> tuple[int, ...]:
 LOAD = "LDS.128 R{n}, [R{a}]"
 EACH = spread(LOADS)
 PLAIN = Stream(extra=LOAD, places=EACH)
+IN_ORDER = replace(PLAIN, pattern="4 × 8, others")
 STREAMS: dict[str, Stream] = {
     **{f"{16 * 8 * k} FFMAs": Stream(depth=k) for k in (2, 4, 8, 12, 16, 20, 24, 32)},
     "4 warps": Stream(warps=4),
@@ -61,6 +63,13 @@ STREAMS: dict[str, Stream] = {
     "loads, one address": replace(PLAIN, pattern="same"),
     "loads, own addresses": replace(PLAIN, pattern="own"),
     **{f"loads, lanes {p}": replace(PLAIN, pattern=p) for p in PATTERNS},
+    **{f"loads in order, {128 * k} FFMAs": replace(IN_ORDER, depth=k) for k in (4, 12, 16)},
+    "loads in order, 4 warps": replace(IN_ORDER, warps=4),
+    "loads in order, every 16 FFMAs": replace(IN_ORDER, places=spread(LOADS, 4, 16)),
+    "loads in order, at rows' ends": replace(IN_ORDER, places=spread(LOADS, 16, 16)),
+    "loads in order, in a row": replace(IN_ORDER, places=(4,) * LOADS),
+    "loads in order, A by 8 bytes": replace(IN_ORDER, narrow=True, places=spread(8, 4, 16)),
+    "loads in order, yield": replace(IN_ORDER, control="--:-:{b}:Y:1"),
     "loads, results unused": replace(PLAIN, extra="LDS.128 R20, [R{a}]", uses=False),
     "loads at rows' ends": replace(PLAIN, places=tuple(16 * i for i in range(1, 7))),
     "loads, in a row": replace(PLAIN, places=(4,) * LOADS),
@@ -130,11 +139,12 @@ def _outer_product(stream: Stream, k: int) -> list[str]:
 
 
 def _extra(stream: Stream, number: int, following: int) -> str:
-    first = A[following] + 4 * number
-    if number >= ROWS // 4:
-        first = B[following] + 4 * number - ROWS
-    address = ADDRESS_A if number < ROWS // 4 else ADDRESS_B
-    text = stream.extra.format(n=first, a=address)
+    width = 2 if stream.narrow else 4
+    is_a = number < ROWS // width
+    first = A[following] + width * number if is_a else B[following] + 4 * (number - ROWS // width)
+    text = stream.extra.format(n=first, a=ADDRESS_A if is_a else ADDRESS_B)
+    if is_a and stream.narrow:
+        text = text.replace(".128", ".64")
     return f"{stream.control.format(b=following + 1)} {text}"
 
 

@@ -182,3 +182,8 @@ def test_wavefronts_of_shared_memory() -> None:
     assert wavefronts(128 * lanes, 4) == 32
     assert wavefronts(0 * lanes, 4) == 1
     assert wavefronts(16 * lanes, 16) == 4
+    assert wavefronts(16 * (lanes & 7), 16) == 4  # a quarter of the lanes at a time
+    assert wavefronts(16 * (lanes & 7), 16, phased=False) == 1
+    assert wavefronts(16 * (lanes >> 1), 16) == 2  # neighbours have the same address
+    assert wavefronts(16 * (lanes >> 1), 16, is_load=False) == 4
+    assert wavefronts(np.where(lanes < 8, 16 * lanes, -1), 16) == 1

@@ -1,10 +1,11 @@
 """Split-K reduction: the kernel after a split-K GEMM. D = α Σ partials + β C, summed in order of K.
 
 The workspace holds the partial accumulators of a tile row by row, in the layout of D. A CTA reduces
-some rows of a tile; a thread reduces four adjacent elements of a row at a time. Unlike the other
-kernels, this one does not launch dependent grids early: the CTAs of the next kernel would start on
-SMs as they become free, so CTAs of adjacent tiles of D, which read the same lines of the L2, would
-not run at the same time.
+some rows of a tile; a thread reduces four adjacent elements of a row at a time. Where rows of an
+f32 (or s32) D are not aligned to 16 bytes, the sums of a warp go through shared memory, so that
+neighbouring lanes store neighbouring elements. Unlike the other kernels, this one does not launch
+dependent grids early: the CTAs of the next kernel would start on SMs as they become free, so CTAs
+of adjacent tiles of D, which read the same lines of the L2, would not run at the same time.
 """
 
 from __future__ import annotations
@@ -84,8 +85,20 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     resident = -(-ctas // device.sms)
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
-        unused = min(share, limits.shared_per_block) & -SHARED_UNIT
+        unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
     return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, _is_programmatic(config), unused)
+
+
+def is_staged(problem: Problem, config: SplitKConfig) -> bool:
+    """Whether sums go through shared memory: of 4 bytes each, by rows that are not aligned."""
+    size, elements = dtype(problem.d).bits // 8, prod(d_tile(config))
+    aligned = problem_class(problem, config).align_d >= VECTOR * size
+    return not (aligned or problem.epilogue or size != 4 or elements % (WARP * VECTOR))
+
+
+def _shared_bytes(problem: Problem, config: SplitKConfig) -> int:
+    """Shared memory of a CTA."""
+    return THREADS * VECTOR * 4 if is_staged(problem, config) else 0
 
 
 def _is_programmatic(config: SplitKConfig) -> bool:
@@ -177,6 +190,9 @@ class SplitKReduction:
             self._store_outputs(outputs)
             return
         accumulators = self._sum(self.partials, self.ctas * self.size)
+        if is_staged(self.problem, self.config):
+            self._store_staged(accumulators, d, c)
+            return
         exists = self.inside & (self.position[0] < p.m)
         self._store(accumulators, exists, d, c)
 
@@ -194,9 +210,10 @@ class SplitKReduction:
         columns, chunks = self.columns, _ctas_per_tile(self.problem, config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
         tile, rank = number // self.ctas, number % self.ctas
-        row, column, batch = self._corner(self.parameters.full_tiles + tile, rank)
+        row, column, batch = self.corner = self._corner(self.parameters.full_tiles + tile, rank)
         base = (tile * (config.split * self.ctas) + rank).to("u64") * self.size
         line, along, vector = self._vector(chunk, columns // VECTOR)
+        self.vector = vector
         first = partials.cast(self.problem.accumulator_type).aligned(16)
         self.partials = first + (base + self._offset(line, along, vector).to("u64"))
         self.position = row + line, column + along, batch
@@ -245,21 +262,43 @@ class SplitKReduction:
         self, accumulators: list[Any], inside: Any, d: StridedMatrix, c: StridedMatrix
     ) -> None:
         """Scale, add β·C, round and store the vector, element by element at unaligned rows."""
-        k, problem = self.k, self.problem
-        integer = problem.accumulator_type == "s32"
-        values = accumulators if integer else [self.alpha * v for v in accumulators]
+        k, problem, values = self.k, self.problem, self._scaled(accumulators)
         target = d.at(problem.d, self.position)
         old = c.at(problem.d, self.position) if problem.with_c else None
         size = self.type.bits // 8
         count = VECTOR if problem.align_d >= VECTOR * size else 1
         for first in range(0, VECTOR, count):
             with k.if_(inside & (self.position[1] + first < self.parameters.n)):
-                made = []
-                for i in range(first, first + count):
-                    result = values[i] if old is None else self._with_c(values[i], old, i)
-                    same = self.type.name in ("f32", "s32")
-                    made.append(result if same else result.to(self.type.name))
+                made = [self._result(values[i], old, i) for i in range(first, first + count)]
                 target.aligned(count * size).store(made, index=first)
+
+    def _store_staged(self, accumulators: list[Any], d: StridedMatrix, c: StridedMatrix) -> None:
+        """The same by single elements, neighbours by neighbouring lanes of a warp."""
+        k, p, problem = self.k, self.parameters, self.problem
+        staged = k.shared(problem.accumulator_type, THREADS * VECTOR, align=16)
+        warp = staged + k.warpid * (WARP * VECTOR)
+        (warp + k.laneid * VECTOR).aligned(16).store(self._scaled(accumulators))
+        k.syncwarp()
+        (row, column, batch), columns = self.corner, d_tile(self.config)[1]
+        first = (self.vector - k.laneid) * VECTOR + k.laneid
+        for i in range(VECTOR):
+            element = first + i * WARP
+            position = row + element // columns, column + element % columns, batch
+            old = c.at(problem.d, position) if problem.with_c else None
+            with k.if_(self.inside & (position[0] < p.m) & (position[1] < p.n)):
+                value = self._result((warp + k.laneid)[i * WARP], old, 0)
+                d.at(problem.d, position).store(value)
+
+    def _scaled(self, accumulators: list[Any]) -> list[Any]:
+        """α·accumulators; α of an integer result is 1."""
+        if self.problem.accumulator_type == "s32":
+            return accumulators
+        return [self.alpha * v for v in accumulators]
+
+    def _result(self, value: Any, old: Any, index: int) -> Any:
+        """A value with its element of C, rounded to D's type."""
+        result = value if old is None else self._with_c(value, old, index)
+        return result if self.type.name in ("f32", "s32") else result.to(self.type.name)
 
     def _with_c(self, value: Any, c: Any, index: int) -> Any:
         """The value plus β times an element of C, which is read where β is not 0."""

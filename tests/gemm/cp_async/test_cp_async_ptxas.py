@@ -50,7 +50,7 @@ def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
     (usage,) = assemble(build(problem, config).ptx, arch).usage
-    few = problem.with_c and isinstance(config, SimtConfig) and config.slices > 1
+    few = problem.with_c and isinstance(config, SimtConfig)  # at most 5 of 1700 slots of a k-tile
     assert usage.spill_stores <= (FEW if few else 0)
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
 

@@ -8,7 +8,7 @@ from gemm_cases.kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, make_pro
 from rows import slow_but
 from tilewright import ptx
 from tilewright.gemm import TABLE, Config, Problem, build
-from tilewright.gemm.cp_async.cp_async_mainloop import CpAsyncParameters
+from tilewright.gemm.cp_async.cp_async_parameters import CpAsyncParameters
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 

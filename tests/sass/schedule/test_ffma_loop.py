@@ -99,7 +99,7 @@ def test_the_loop_of_squares_is_rewritten() -> None:
     """Its epilogue writes registers of accumulators with carries, which are predicates."""
     name = str(next(iter(TABLE)))
     old, new, kernel = kernels(name, 255)
-    assert name.startswith("simt:128x256x16:16x16:3/1")
+    assert name.startswith("simt:128x256x8:16x16:6/1")
     assert rescheduled_code(old.build(), kernel) == new.build() != old.build()
 
 

@@ -135,6 +135,20 @@ def test_an_order_that_reads_other_values_is_refused() -> None:
         placed(mine, [0, 1, 2, 2, *range(3, 8)], {})
 
 
+def test_an_accumulator_that_is_moved_has_one_register() -> None:
+    """The move is left out; one that copies another value is not."""
+    lines = ["FFMA R2, R4, R5, R6", "MOV R3, R2", "FFMA R6, R4, R7, R3"]
+    loop = values(*lines)
+    assert len({target(loop, i) for i in range(3)}) == 1
+    placed(loop, [0, 2, 3], {})
+    with pytest.raises(SassError, match="must have each instruction once"):
+        placed(loop, [0, 1, 2, 3], {})
+    other = values("MOV R9, R12", "IADD3 R12, R12, 0x4, RZ", *ADDRESS, COPY, *SUMS)
+    placed(other, [*range(10)], {})
+    with pytest.raises(SassError, match="must read the same values"):
+        placed(other, [1, 0, *range(2, 10)], {})
+
+
 def test_registers_that_values_must_not_share_are_refused() -> None:
     loop = values(*ADDRESS, COPY, *SUMS)
     for n, other in ((target(loop, 3), target(loop, 0)), (loop.live_in[12], loop.live_in[13])):

@@ -8,9 +8,9 @@ such vectors already. t = α·acc is rounded to the accumulator's type (exact fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg, fragment_registers
@@ -22,6 +22,7 @@ from ..workspace import unit_shape
 from .multistage_config import PAD, STAGED_ROWS, TRANSPOSED_PAD, WARP, Config
 
 VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
+TOGETHER = 8  # vectors of C that are read before the first of D is stored
 # An access to part of a vector: (byte, bytes, predicate), and the elements, (byte, predicate) each,
 # that are accessed singly where it would cross the edge of the matrix.
 Access = tuple[int, int, Any, list[tuple[int, Any]]]
@@ -42,18 +43,19 @@ class OutputMatrix:
 
 
 class VectorEpilogue:
-    """Stores D from accumulators in registers, and reads C, by vectors of 16 bytes of a row.
+    """Stores D from accumulators in registers, and reads C, by vectors of ``width`` bytes of a row.
     ``full``: D is a multiple of the tile. Call ``begin`` first.
     """
 
     def __init__(
-        self, k: Builder, problem: Problem, full: bool, d: OutputMatrix, c: OutputMatrix | None
-    ) -> None:
-        self.k, self.problem, self.full = k, problem, full
+        self, k: Builder, problem: Problem, full: bool, d: OutputMatrix, c: OutputMatrix | None,
+        width: int = 16,
+    ) -> None:  # fmt: skip
+        self.k, self.problem, self.full, self.width = k, problem, full, width
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
         self.word = max(self.size, 4)
-        self.elements = 16 // (self.word if d.graph else self.size)
+        self.elements = width // (self.word if d.graph else self.size)
         self.anywhere = self.full and d.graph is None  # the position in D is not needed
         self.integer = problem.accumulator_type == "s32"
 
@@ -68,10 +70,27 @@ class VectorEpilogue:
         whole = make_tensor(matrix.pointer.cast(self.problem.d), layout)
         return whole.domain_offset(first)
 
+    def store_vectors(self, vectors: Iterable[tuple[Any, ...]]) -> None:
+        """Store vectors of D, given as the arguments of ``store``, some at a time: their vectors of
+        C are read together before any of D is stored.
+        """
+        remaining = iter(vectors)
+        while given := list(islice(remaining, 1 if self.c is None else TOGETHER)):
+            read = [c and self._read(c, *self._inside(at)) for _, at, _, c in given]
+            for (accumulators, at, d, c), old in zip(given, read, strict=True):
+                self._store(accumulators, at, d, c, old)
+
     def store(self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
         """Store the vector of D at ``d``, which begins at the row and column ``at`` (None if the
         position is not needed); ``c`` is the address of its vector of C.
         """
+        self._store(accumulators, at, d, c, None)
+
+    def _store(
+        self, accumulators: list[Reg], at: Any, d: Pointer, c: Pointer | None,
+        old: list[Reg] | None,
+    ) -> None:  # fmt: skip
+        """The same; ``old``: the vector of C where it is read already."""
         k = self.k
         if self.d.graph:
             valid = True if self.full else at[0] < self.limits[0]
@@ -79,14 +98,10 @@ class VectorEpilogue:
             self.d.graph.store(accumulators, position, valid, self.full)
             self.end_unit(self.d.graph, position)
             return
-        inside = left = None
-        if at is not None:
-            row, column = at
-            inside = row < self.limits[0]
-            left = self.limits[1].view("s32") - column.view("s32")
+        inside, left = self._inside(at)
         values = accumulators if self.integer else [self.alpha * v for v in accumulators]
         if self.c is not None and c is not None:
-            old = self._read(c.cast("b8"), self.c.align, inside, left)
+            old = self._read(c, inside, left) if old is None else old
             added = [self._with_c(before, v) for before, v in zip(old, values, strict=True)]
             assert self.use_c is not None
             values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
@@ -94,6 +109,12 @@ class VectorEpilogue:
 
     def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
         """Store the warp's partial results of the reductions; this thread is at ``position``."""
+
+    def _inside(self, at: Any) -> tuple[Any, Any]:
+        """Whether the row of a vector exists, and the number of elements from its column on."""
+        if at is None:
+            return None, None
+        return at[0] < self.limits[0], self.limits[1].view("s32") - at[1].view("s32")
 
     def _with_c(self, old: Reg, value: Reg) -> Reg:
         """β·C + value; β of an integer result is 1 where C is read."""
@@ -120,7 +141,8 @@ class VectorEpilogue:
 
     def _accesses(self, align: int, inside: Any, left: Any) -> Iterator[Access]:
         """The accesses to a vector, of at most ``align`` bytes each."""
-        for byte in range(0, 16, align):
+        align = min(align, self.width)
+        for byte in range(0, self.width, align):
             if self.full:
                 yield byte, align, True, []
                 continue
@@ -132,13 +154,14 @@ class VectorEpilogue:
             ]
             yield byte, align, whole, single
 
-    def _read(self, at: Pointer, align: int, inside: Any, left: Any) -> list[Reg]:
+    def _read(self, c: Pointer, inside: Any, left: Any) -> list[Reg]:
         """A vector of C, zeros outside the matrix."""
-        k = self.k
+        k, at = self.k, c.cast("b8")
+        assert self.c is not None
         enabled, bits = self.use_c, f"b{8 * self.word}"
         assert enabled is not None
-        words: list[Reg] = [k.var(bits, 0) for _ in range(16 // self.word)]
-        for byte, width, whole, single in self._accesses(align, inside, left):
+        words: list[Reg] = [k.var(bits, 0) for _ in range(self.width // self.word)]
+        for byte, width, whole, single in self._accesses(self.c.align, inside, left):
             with k.when(enabled if whole is True else whole & enabled):
                 if width == 2:
                     self._read_half(at, words, byte)

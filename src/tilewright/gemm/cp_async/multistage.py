@@ -22,15 +22,11 @@ from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer
 from ..parameter_declaration import parameter
 from ..problem import PROMOTION_K, Problem
-from . import cp_async_mainloop
+from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, PartialEpilogue, StagedEpilogue
-from .cp_async_mainloop import (
-    CpAsyncMainloop,
-    CpAsyncParameters,
-    SparseCpAsyncParameters,
-    traced,
-)
+from .cp_async_mainloop import CpAsyncMainloop, traced
 from .cp_async_operand import WIDE, CpAsyncOperand
+from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters
 from .metadata_tile import MetadataTile
 from .multistage_config import Config, in_bytes, instruction_shape, opcode
 
@@ -60,9 +56,9 @@ def kernel_arguments(
         x: MatrixStrides(s.leading // per, s.batch // per) for x, s in strides.items() if x in "ab"
     }
     if config.split == 1:
-        return cp_async_mainloop.kernel_arguments(problem, config, {**strides, **inputs}, device)
+        return cp_async_parameters.kernel_arguments(problem, config, {**strides, **inputs}, device)
     parameters = SplitKSparseParameters if problem.sparse else SplitKGemmParameters
-    return cp_async_mainloop.packed(parameters, _partial_problem(problem), inputs)
+    return cp_async_parameters.packed(parameters, _partial_problem(problem), inputs)
 
 
 def problem_class(problem: Problem, config: Config) -> Problem:

@@ -28,12 +28,14 @@ from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..parameter_declaration import parameter
 from ..problem import Problem
 from ..workspace import SIMT_UNIT
-from . import cp_async_mainloop
+from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
-from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, exhaust, traced
-from .simt_config import COLUMN_LANES, TYPE, VECTOR, SimtConfig
+from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
+from .cp_async_parameters import CpAsyncParameters
+from .simt_config import TYPE, VECTOR, SimtConfig, is_staged, store_width
 from .simt_epilogue import Block, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
+from .simt_staging import staged_lines
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ def kernel_arguments(
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
     if not config.has_partials:
-        return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
+        return cp_async_parameters.kernel_arguments(problem, config, strides, device)
     inputs = {x: stride for x, stride in strides.items() if x in "ab"}
-    return cp_async_mainloop.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
+    return cp_async_parameters.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
 
 
 def problem_class(problem: Problem, config: SimtConfig) -> Problem:
@@ -195,44 +197,59 @@ class SimtKernel(CpAsyncMainloop):
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.prologue()
         self.mainloop()
-        shares = [self.config.share(side) for side in range(2)]
-        mine = tuple(share[0](self.k.tid.x) for share in shares)
+        self._free_shared()
         if self.config.has_partials:
-            store_partials(self.k, self.config, d.pointer, mine, self._blocks())
+            store_partials(self.k, self.config, d.pointer, self._mine(), self._blocks())
         else:
-            first = tuple(f + x for f, x in zip(self.first, mine, strict=True))
-            self._store(d, c, scale, first)
+            self._store(d, c, scale)
+
+    def _mine(self) -> tuple[Any, Any]:
+        """This thread's first row and column of the tile's accumulators."""
+        row, column = (self.config.share(side)[0](self.k.tid.x) for side in range(2))
+        return row, column
+
+    def _free_shared(self) -> None:
+        """Wait until no thread reads the stages, where the epilogue uses shared memory."""
+        config = self.config
+        if config.slices > 1 or config.in_cluster or is_staged(self.problem, config):
+            self.k.cp_async_wait(0)
+            self.k.barrier()
 
     def _blocks(self) -> Iterator[Block]:
         """The blocks of D that this thread stores."""
-        if self.slices == 1 and not self.config.in_cluster:
+        if self.config.slices == 1 and not self.config.in_cluster:
             return blocks(self.config, self.accumulators)
-        self.k.cp_async_wait(0)
-        self.k.barrier()
         return summed_blocks(self.k, self.config, self.accumulators, self.shared)
 
-    def _store(
-        self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg],
-        first: tuple[Any, ...],
-    ) -> None:  # fmt: skip
-        """Store D = α·accumulators + β·C: each thread its own rows, 4 columns at a time. ``first``:
-        its first row and column.
-        """
+    def _store(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
+        """Store D = α·accumulators + β·C: each thread its own lines of neighbours in a row."""
         config, problem = self.config, self.problem
         bm, bn, _ = config.tile
         full = problem.m % bm == 0 and problem.n % bn == 0
-        out = VectorEpilogue(self.k, problem, full, d, c)
+        staged = is_staged(problem, config)
+        width = store_width(problem) if staged else VECTOR
+        mine, lines = self._staged(width) if staged else (self._mine(), self._lines())
+        first = tuple(f + x for f, x in zip(self.first, mine, strict=True))
+        out = VectorEpilogue(self.k, problem, full, d, c, width * 4)
         out.begin(self.limits, scale)
         d_tile = out.tile(d, config.tile, first)
         c_tile = None if c is None else out.tile(c, config.tile, first)
         if d.graph and d.graph.reductions.outputs:
             self._store_units(d.graph, d.batch, first, full)
             return
-        for place, accumulators in self._lines():
-            at = None if out.anywhere else tuple(f + p for f, p in zip(first, place, strict=True))
-            d_pointer = d_tile.at(place)
-            c_pointer = None if c_tile is None else c_tile.at(place)
-            out.store(list(accumulators), at, d_pointer, c_pointer)
+
+        def vectors() -> Iterator[tuple[Any, ...]]:
+            for place, accumulators in lines:
+                at = None
+                if not out.anywhere:
+                    at = tuple(f + p for f, p in zip(first, place, strict=True))
+                c_pointer = None if c_tile is None else c_tile.at(place)
+                yield list(accumulators), at, d_tile.at(place), c_pointer
+
+        out.store_vectors(vectors())
+
+    def _staged(self, width: int) -> Any:
+        return staged_lines(self.k, self.config, self.accumulators, self.shared, width)
 
     def _lines(self) -> Iterator[tuple[tuple[Any, Any], Sequence[Reg]]]:
         """The rows of 4 columns that this thread stores: where, and their accumulators."""
@@ -255,4 +272,4 @@ class SimtKernel(CpAsyncMainloop):
             for down, line in enumerate(lines):
                 valid = True if full else position[0] + down < self.limits[0]
                 outputs.store(line, position, valid, full, down)
-            outputs.end_unit_of(position, SIMT_UNIT, COLUMN_LANES)
+            outputs.end_unit_of(position, SIMT_UNIT, self.config.column_lanes)

@@ -31,12 +31,14 @@ TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
 MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
 CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
-# A warp is 4×8 threads. The lane numbers of neighbours differ in the lowest bit along one dimension
-# and in the next one along the other, so that wide loads of both operands take the fewest
-# wavefronts.
-LANES = (4, 8)  # along M, along N
-_BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
-COLUMN_LANES = tuple(1 << i for i, bit in enumerate(_BITS[1]) if bit)  # bits that differ along N
+LANES = (4, 8)  # threads of a warp along M, along N
+WARP = 32
+STAGED_ROWS = LANES[0] * VECTOR  # of D, that a warp stages together
+# Along M, N: what each bit of the lane's number adds. Alternating, wide loads of both operands take
+# the fewest wavefronts, two, but write registers so fast that FFMAs wait. In order, those of B take
+# four and FFMAs do not wait for them.
+_ALTERNATING = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))
+_IN_ORDER = ((0, 0, 0, 1, 2), (1, 2, 4, 0, 0))
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
@@ -151,13 +153,27 @@ class SimtConfig:
         """Rows and columns of the tile that a thread computes."""
         return self.tile[0] // self.block[0], self.tile[1] // self.block[1]
 
+    @property
+    def _lane_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """In order unless loads would take more than two thirds of the wavefronts that an SM can
+        serve while its four schedulers issue the FFMAs.
+        """
+        rows, columns = self.thread_tile
+        wavefronts, cycles = (2 * rows + 4 * columns) // VECTOR, rows * columns // 4
+        return _IN_ORDER if 3 * wavefronts <= 2 * cycles else _ALTERNATING
+
+    @property
+    def column_lanes(self) -> tuple[int, ...]:
+        """The bits of the lane's number that differ along N."""
+        return tuple(1 << i for i, bit in enumerate(self._lane_bits[1]) if bit)
+
     def share(self, side: int) -> Layout:
         """(thread, (4, vectors)) → row of the tile (``side`` 0), or column (1)."""
         lanes, vectors = LANES[side], self.thread_tile[side] // VECTOR
         warps = tuple(count // n for count, n in zip(self.block, LANES, strict=True))
         step = lanes * VECTOR
         between = tuple(step * vectors * (i == side) for i in range(2))
-        bits = tuple(VECTOR * bit for bit in _BITS[side])
+        bits = tuple(VECTOR * bit for bit in self._lane_bits[side])
         lanes_shape = (2,) * len(bits)
         if self.slices > 1:
             warps, between = (*warps, self.slices), (*between, 0)
@@ -211,11 +227,21 @@ class SimtConfig:
     @property
     def shared_bytes(self) -> int:
         """The bytes of the stages, for any layout of the operands, and after the mainloop of the
-        slices' accumulators.
+        slices' accumulators, whose rows may be padded.
         """
         bm, bn, bk = self.tile
-        sums = self.slices * bm * bn * 4 if self.slices > 1 or self.in_cluster else 0
+        sums = self.slices * bm * (bn + PAD) * 4 if self.slices > 1 or self.in_cluster else 0
         return max(self.stages * (bm + bn + 2 * PAD) * bk * 4, sums)
+
+    @property
+    def warp_columns(self) -> int:
+        """Columns of the tile that a warp computes."""
+        return LANES[1] * self.thread_tile[1]
+
+    @property
+    def staged_bytes(self) -> int:
+        """Shared memory of the rows that a warp stages together."""
+        return STAGED_ROWS * (self.warp_columns + PAD) * 4
 
     def resident(self, limits: Limits) -> int:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
@@ -224,29 +250,24 @@ class SimtConfig:
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
-# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps (12×12
-# take more instructions for a k-tile of 16 than the instruction cache holds); slices give small
+# elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; of the former
+# a k-tile of 16 takes more instructions than the cache holds, so theirs are of 8. Slices give small
 # tiles enough warps for few CTAs.
 _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...] = (
-    ((128, 256, 16), (16, 16), 3, 1, 1),
-    ((256, 128, 16), (32, 8), 3, 1, 1),
-    ((128, 128, 16), (16, 8), 3, 2, 1),
+    ((128, 256, 8), (16, 16), 6, 1, 1),
+    ((256, 128, 8), (32, 8), 6, 1, 1),
+    ((128, 128, 8), (16, 8), 6, 2, 1),
     ((128, 128, 16), (16, 16), 3, 2, 1),
     ((96, 128, 16), (8, 16), 3, 3, 1),
     ((80, 128, 16), (4, 16), 3, 2, 2),
-    ((64, 128, 16), (8, 8), 3, 2, 2),
     ((64, 128, 32), (8, 8), 3, 1, 4),
-    ((128, 64, 16), (16, 8), 3, 4, 1),
     ((64, 128, 16), (8, 16), 3, 4, 1),
     ((48, 128, 16), (4, 16), 3, 2, 2),
-    ((64, 64, 16), (8, 8), 3, 8, 1),
     ((64, 64, 16), (8, 8), 3, 4, 2),
     ((64, 64, 32), (8, 8), 3, 2, 4),
     ((64, 32, 32), (8, 8), 3, 4, 2),
     ((32, 64, 16), (4, 8), 3, 8, 2),
     ((32, 64, 32), (4, 8), 3, 4, 4),
-    ((32, 64, 16), (8, 8), 4, 6, 1),
-    ((64, 32, 16), (8, 8), 4, 6, 1),
     ((32, 32, 32), (4, 8), 3, 8, 2),
     ((16, 32, 16), (4, 8), 4, 8, 1),
 )
@@ -288,8 +309,26 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         )
 
 
+def store_width(problem: Problem) -> int:
+    """Neighbours of a row of D, and of C, that one access may move, at most 4."""
+    align = min(problem.align_d, problem.align_c) if problem.with_c else problem.align_d
+    return min(VECTOR, align * 8 // problem.output.bits)
+
+
+def is_staged(problem: Problem, config: SimtConfig) -> bool:
+    """Whether D goes through shared memory: where rows are not aligned, and no output combines
+    elements of D.
+    """
+    if config.has_partials or config.in_cluster or store_width(problem) >= VECTOR:
+        return False
+    if problem.epilogue is not None and problem.epilogue.graph.reductions:
+        return False
+    warps = config.threads // WARP
+    return config.slices > 1 or config.staged_bytes * warps <= config.shared_bytes
+
+
 def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     if not device.target.runs(CLUSTER_TARGET):
         raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
-    if problem.epilogue is not None and problem.epilogue.graph.reductions:
+    if problem.epilogue is not None and problem.epilogue.partial_reductions:
         raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")

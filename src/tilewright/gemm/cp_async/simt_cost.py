@@ -1,13 +1,13 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
 The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
-the time in which an SM issues the instructions of all resident warps, with the misses of a loop
-that the instruction cache does not hold, or that in which its shared memory serves them; and what
-a warp waits at barriers and for loads, which other warps of its scheduler hide. Or the time of its
-bytes from the L2; or that of a copy's latency, where few stages are in flight. The epilogue takes
-the time of its stores, each warp's and those of all warps of a scheduler; resident CTAs hide it
-but for the first wave's. ``benchmarks/NOTES.md`` has the measurements that the coefficients were
-fitted to.
+the time in which an SM issues the instructions of all resident warps, or that in which its shared
+memory serves them; and what a warp waits at barriers and for loads, which other warps of its
+scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency, where few stages
+are in flight. The epilogue takes the time of the sectors that its stores reach, each warp's and
+those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
+``benchmarks/NOTES.md`` has the measurements that the coefficients were fitted to. Loops that the
+instruction cache does not hold, of more than 2048 instructions, take longer: no candidate has one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import VECTOR, SimtConfig
+from .simt_config import VECTOR, SimtConfig, is_staged, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
-CACHED = 2048  # FFMAs of a loop that the instruction cache holds: 32 KiB
+SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's threads
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
@@ -34,20 +34,19 @@ class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 15.6  # of a copy with its address, of a thread
+    copy: float = 12.0  # of a copy with its address, of a thread
     k_tile: float = 0.7  # of all else in a k-tile
-    misses: float = 0.265  # for each FMA of a loop that the instruction cache does not hold
     shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
     shared_copy: float = 16.7  # for a copy
-    waits: float = 250.0  # of a warp in a k-tile, hidden by other warps
+    waits: float = 300.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 36.0  # of a CTA, with the first copies
+    prologue: float = 400.0  # of a CTA, with the first copies
     cluster: float = 1900.0  # of the barriers of a cluster
     exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 130.0  # more, of one that the CTAs of a cluster add up
-    store: float = 61.0  # of a store of D, for each warp
-    first_store: float = 150.0  # of one, however many warps there are
+    sector: float = 3.4  # of a sector of D that a warp stores, for each warp
+    first_sector: float = 8.3  # of one, however many warps there are
     launch: float = 1.0e-6  # seconds
     reduction: float = 2.5e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
@@ -69,7 +68,7 @@ class SimtCosts(NamedTuple):
     products: Column  # FMAs of a thread in a k-tile
     loads: Column  # from shared memory
     copies: Column
-    stores: Column  # of D by a thread
+    sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
     function: Column  # seconds of the epilogue function for a tile
 
@@ -83,8 +82,8 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     b = 1 if problem.b_major == "k" else problem.align_b // 4
     split = np.array([c.split for c in configs])
     in_cluster = np.array([c.in_cluster for c in configs])
-    partial, depth = (split > 1) & ~in_cluster, bk // slices
-    per_store = np.where(partial, VECTOR, problem.align_d // 4)
+    depth = bk // slices
+    stored = np.array([_sectors_of_element(problem, c) for c in configs])
     sharing = slices * np.where(in_cluster, split, 1)
     return SimtCosts(
         (bm, bn, bk),
@@ -96,10 +95,20 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         rows * columns * depth,
         (rows + columns) // VECTOR * depth,
         (bm / a + bn / b) * bk / threads,
-        rows * columns / sharing / per_store,
+        rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
+
+
+def _sectors_of_element(problem: Problem, config: SimtConfig) -> float:
+    """Sectors that a warp's stores reach for an element of each of its threads."""
+    width = VECTOR if config.has_partials else store_width(problem)
+    if width == VECTOR:
+        return SECTORS
+    if is_staged(problem, config):  # neighbours, which may begin anywhere in a sector
+        return SECTORS + 1 / width
+    return SECTORS * VECTOR / width
 
 
 def estimates(
@@ -150,14 +159,13 @@ def _wave(
     bm, bn, bk = costs.tile
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
-    misses = c.misses * costs.products * (costs.products > CACHED)
-    slots = costs.products + misses + c.load * costs.loads + c.copy * costs.copies + c.k_tile
+    slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
-    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared
+    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared**2
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
-    stores = c.store * costs.stores + exchange * costs.exchanged
-    ends = c.prologue + shared * stores + c.first_store * costs.stores
+    stores = c.sector * costs.sectors + exchange * costs.exchanged
+    ends = c.prologue + shared * stores + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
     return np.maximum(np.maximum(loop, from_l2), in_flight), ends

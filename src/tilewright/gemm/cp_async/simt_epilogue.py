@@ -75,10 +75,11 @@ def _in_cluster(k: Builder, pointer: Pointer, rank: int) -> Pointer:
 def _sum(places: Sequence[Pointer], offsets: Sequence[int]) -> list[Reg]:
     """The sum of vectors in shared memory: over the CTAs, in order, of the sums over slices."""
     loaded = [[(place + offset).load(VECTOR) for offset in offsets] for place in places]
-    return _added([_added(slices) for slices in loaded])
+    return added([added(slices) for slices in loaded])
 
 
-def _added(vectors: Sequence[Sequence[Reg]]) -> list[Reg]:
+def added(vectors: Sequence[Sequence[Reg]]) -> list[Reg]:
+    """The sum of vectors, in order."""
     total = list(vectors[0])
     for values in vectors[1:]:
         total = [x + y for x, y in zip(total, values, strict=True)]

@@ -33,6 +33,8 @@ _CONTROL = {"BRA", "JMP", "BRX", "CALL", "RET", "EXIT", "SSY", "SYNC", "PBK", "B
 _UNIFORM = {"UIADD3", "UIMAD", "ULEA", "ULOP3", "UMOV", "UPRMT", "USEL", "USGXT", "USHF", "UISETP",
             "UPLOP3", "UFLO", "UPOPC", "UBREV"}  # fmt: skip
 
+_PHASED = 70  # the first architecture whose wide accesses are phases of lanes
+
 
 @dataclass(frozen=True)
 class PreparedInstruction:
@@ -254,8 +256,10 @@ class CtaRun:
             if note(words + i, warps, self.control.epoch):
                 self.races[self.index] = int(warps[0])
         if self.launch.trace:
+            is_load, phased = note == self.tracker.read, self.launch.code.sm >= _PHASED
             for row, warp in enumerate(group.indices):
-                self.cost[int(warp)] = wavefronts(where[row][active[row]], width)
+                addresses = np.where(active[row], where[row], -1)
+                self.cost[int(warp)] = wavefronts(addresses, width, is_load, phased)
 
     # --- issue ------------------------------------------------------------------------------------
 
@@ -343,10 +347,21 @@ class CtaRun:
         ]  # fmt: skip
 
 
-def wavefronts(addresses: Array, width: int) -> int:
+def wavefronts(addresses: Array, width: int, is_load: bool = True, phased: bool = True) -> int:
     """Passes that a warp's access to shared memory takes: in a pass each of the 32 banks gives one
-    word, to any number of lanes.
+    word, to any number of lanes. ``addresses`` of lanes that access nothing are -1. An access is
+    ``phased`` from sm_70 on: as many lanes as 128 bytes have come together, or twice as many of a
+    load whose lanes have the addresses of their neighbours, as in ``tilewright.layout``.
     """
+    size = LANES
+    if phased and width > 4:
+        numbers = np.arange(LANES)
+        others = [addresses[numbers ^ distance] for distance in (1, 2)]
+        paired = [((x == addresses) | (x < 0) | (addresses < 0)).all() for x in others]
+        size = 128 // width * (2 if is_load and any(paired) else 1)
     offsets = np.arange(max(1, width // 4))
-    words = np.unique((addresses[:, None] >> 2) + offsets)
-    return int(np.bincount(words % LANES, minlength=LANES).max())
+    total = 0
+    for lanes in addresses.reshape(-1, size):
+        words = np.unique((lanes[lanes >= 0, None] >> 2) + offsets)
+        total += int(np.bincount(words % LANES, minlength=LANES).max())
+    return total

@@ -15,7 +15,7 @@ from functools import lru_cache
 from ....errors import SassError
 from ...machine.register_effects import Register, register_effects, register_operands
 from ...sass_text import ALWAYS, SassText
-from .loop_order import is_product
+from .loop_order import is_idle, is_product
 from .loop_registers import LoopRegisters
 from .loop_values import LoopValues
 
@@ -69,7 +69,7 @@ def _origins(
             place = dict(enumerate(chains[accumulator])).get(done[accumulator], -1)
             done[accumulator] += 1
         found.append(place)
-    if sorted(found) != list(range(len(loop.texts))):
+    if sorted(found) != [i for i, text in enumerate(loop.texts) if not is_idle(text)]:
         raise SassError("a rewritten loop must have each instruction once, got another number")
     return found
 
@@ -78,6 +78,15 @@ def _origins(
 def _named(sm: int, text: SassText) -> list[tuple[bool, int]]:
     """Each register that an instruction names, and whether it is written."""
     return [(x.written, x.first + i) for x in register_operands(sm, text) for i in range(x.count)]
+
+
+def _move(sm: int, text: SassText) -> tuple[int, int] | None:
+    """The target and the source of a move from register to register of all threads."""
+    named = sorted(_named(sm, text), reverse=True)
+    is_move = text.opcode == "MOV" and [written for written, _ in named] == [True, False]
+    if not is_move or text.guard != ALWAYS or text.negated:
+        return None
+    return named[0][1], named[1][1]
 
 
 @dataclass
@@ -100,7 +109,14 @@ class _Turns:
         return {r: source for r, source in self.holds.items() if r[0] != "R"}
 
     def issue(self, turn: int, index: int, text: SassText) -> None:
-        """Note what an instruction reads, and what it writes."""
+        """Note what an instruction reads, and what it writes. A move is none: its result is what
+        it reads.
+        """
+        move = _move(self.loop.sm, text)
+        if move:
+            target, source = (("R", self._known(n)) for n in move)
+            self.holds[target] = self.source(*source)
+            return
         effects = register_effects(self.loop.sm, text)
         reads = sorted(r for r in effects.reads | effects.guards if r[0] != "R")
         named = [(w, ("R", self._known(n))) for w, n in _named(self.loop.sm, text)]

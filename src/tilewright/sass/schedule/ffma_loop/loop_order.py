@@ -14,13 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....errors import SassError
-from ...machine.register_effects import RZ, register_effects
-from ...sass_text import SassText
+from ...lint.register_banks import source_slots
+from ...machine.register_effects import RZ, Register, register_effects
+from ...sass_text import ALWAYS, SassText
 from .loop_values import LoopValues
 
 _LEAD = 4  # FFMAs from the start of an outer product to the first load for the next one
+_SPAN = 0.75  # of an outer product, in which the loads for the next one are issued
 _STEP = 2  # FFMAs from one other instruction to the next, at least
 _AHEAD = 12  # FFMAs from a barrier to the outer product in which the next turn's loads begin
+_APART = 8  # FFMAs between instructions that compute the next turn's addresses
 _BARRIERS = ("DEPBAR", "BAR")
 _FENCES = {"DEPBAR", "BAR"}
 _MEMORY = {*_FENCES, "LDGDEPBAR", "LDS", "STS", "LDGSTS", "LDG", "STG", "LDSM", "ATOMS", "MEMBAR"}
@@ -62,6 +65,16 @@ def is_product(text: SassText) -> bool:
     if text.opcode != "FFMA" or any(x.kind != "R#" or x.marks for x in text.operands):
         return False
     return text.operands[0].numbers == text.operands[3].numbers
+
+
+def is_idle(text: SassText) -> bool:
+    """Whether an instruction moves a register to itself, which is left out: ptxas moved an
+    accumulator from one of its registers to another, and they have become one.
+    """
+    if text.opcode != "MOV" or text.guard != ALWAYS or text.negated:
+        return False
+    target, source = text.operands
+    return target.kind == source.kind == "R#" and target.numbers == source.numbers
 
 
 def _outer_product(texts: Sequence[SassText]) -> OuterProduct:
@@ -155,7 +168,7 @@ class _Merge:
         found = [i for i in self.waiting if not self.before[i] & self.waiting.keys()]
         rows = [x.operands[1].numbers for x in self.products[max(0, place - 1) : place + 1]]
         if len(rows) > 1 and rows[0] == rows[1]:
-            found = [i for i in found if _is_memory(self.loop.texts[i])]
+            found = [i for i in found if not source_slots(self.loop.sm, self.loop.texts[i])]
         if self._copying():
             found = [i for i in found if i in self.copies or not _is_memory(self.loop.texts[i])]
         return found
@@ -187,9 +200,11 @@ def _wanted(
     loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText], near: bool
 ) -> dict[int, int]:
     """The FFMA ahead of which each other instruction should be issued: loads of fragments in the
-    outer product ahead of theirs, barriers ahead of the loads of the next turn, the rest early.
+    outer product ahead of theirs, barriers ahead of the loads of the next turn, what follows them
+    as well, the rest early. But what overwrites an address of copies comes last: copies take long
+    to read it.
     """
-    others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x)]
+    others = [i for i, x in enumerate(loop.texts[:-1]) if not is_product(x) and not is_idle(x)]
     part = len(products) // len(outer)
     users = {r: k for k, one in enumerate(outer) for r in (*one.rows, *one.columns)}
     fences = [i for i in others if loop.texts[i].opcode.startswith(_BARRIERS)]
@@ -201,16 +216,33 @@ def _wanted(
             loads[user + len(outer) * carried].append(i)
     found: dict[int, int] = {}
     for user, mine in loads.items():
-        gap = max(1, part * 3 // 4 // len(mine))
+        gap = max(1, int(part * _SPAN) // len(mine))
         found |= {i: (user - 1) * part + _LEAD + gap * n for n, i in enumerate(mine)}
     late = (len(outer) - 1) * part - _AHEAD
     copying = min(2, len(outer) - 2) * part + part * 3 // 4 + _LEAD
     rest = [i for i in others if i not in found]
+    held = _overwriting(loop, rest)
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
+    early = [i for i in early if i not in held]
     found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
+    found |= {i: late + 1 for i in held}
+    after = [i for i in rest if found[i] == late and i not in fences]
+    found |= {i: late - _APART * (len(after) - n) for n, i in enumerate(after)}
     row = max(len(outer[0].columns), _STEP)  # one at the end of each
     first = copying if near else max(0, copying - row * (len(early) + 1))
     found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
+    return found
+
+
+def _overwriting(loop: LoopValues, others: Sequence[int]) -> set[int]:
+    """The instructions that write a register that a copy ahead of them reads."""
+    found, addresses = set(), set[Register]()
+    for i in others:
+        effects = register_effects(loop.sm, loop.texts[i])
+        if effects.writes & addresses:
+            found.add(i)
+        if loop.texts[i].opcode.startswith("LDGSTS"):
+            addresses |= {r for r in effects.reads if r[0] == "R"}
     return found
 
 

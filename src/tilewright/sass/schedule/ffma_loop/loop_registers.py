@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ....errors import SassError
@@ -37,15 +38,17 @@ def loop_registers(loop: LoopValues, order: Sequence[SassText], limit: int) -> L
     it is late in reading them. Raises SassError where the values don't fit.
     """
     for held in _HELD:
-        try:
+        with suppress(SassError):
             return _placed(loop, order, limit, held)
-        except SassError:
-            if not held:
-                raise
-    raise AssertionError
+    return _placed(loop, order, limit, 0, longest_first=True)
 
 
-def _placed(loop: LoopValues, order: Sequence[SassText], limit: int, held: int) -> LoopRegisters:
+def _placed(
+    loop: LoopValues, order: Sequence[SassText], limit: int, held: int, longest_first: bool = False
+) -> LoopRegisters:
+    """With vectors in the order of their numbers, or those first that are live longest: there are
+    fewer gaps, but other vectors may have the same banks.
+    """
     live = _live_places(loop, order)
     entering = frozenset(n for n, mask in live.items() if mask >> len(order) & 1)
     _hold(live, loop, order, held)
@@ -53,9 +56,12 @@ def _placed(loop: LoopValues, order: Sequence[SassText], limit: int, held: int) 
     occupied[_STACK_POINTER] = -1  # ptxas writes it without a barrier
     found: dict[int, int] = {}
     wanted: dict[int, int] = {}
-    for group in sorted(loop.groups, key=lambda g: (-g.width, -g.multiple, g.first)):
-        if group.width > 1:
-            _place(group, range(limit), live, occupied, found)
+    vectors = sorted(
+        (g for g in loop.groups if g.width > 1),
+        key=lambda g: (-g.width, -g.multiple, -_length(g, live) * longest_first, g.first),
+    )
+    for group in vectors:
+        _place(group, range(limit), live, occupied, found)
     wanted = _accumulator_banks(order, found)
     for group in sorted(loop.groups, key=lambda g: (g.first not in wanted, g.first)):
         if group.width == 1:
@@ -64,6 +70,11 @@ def _placed(loop: LoopValues, order: Sequence[SassText], limit: int, held: int) 
             _place(group, order_of, live, occupied, found)
     _check(loop, order, found, entering)
     return LoopRegisters(found, entering)
+
+
+def _length(group: RegisterGroup, live: Mapping[int, int]) -> int:
+    """Places where the group's value that is live longest is live."""
+    return max(live[group.first + i].bit_count() for i in range(group.width))
 
 
 def _check(

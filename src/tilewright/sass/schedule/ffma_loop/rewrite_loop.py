@@ -34,6 +34,8 @@ from .loop_values import LoopValues, loop_values
 _LONG = ControlCode(stall=15, yields=True)
 _KEEP = ("BAR", "DEPBAR", "LDGDEPBAR")
 _MOVE = 6  # cycles from a move to an instruction that reads its result
+_NOP = KernelInstruction(parse_instruction("NOP"), ControlCode(stall=1))
+_LINE = 8  # instructions of a line of the instruction cache, of which the loop begins one
 _MARGIN = 3  # registers above those of the values: one to move through, two that are reserved
 
 
@@ -48,8 +50,9 @@ def rewrite_loop(cubin: CubinFile, name: str, registers: int) -> CubinFile:
     loop = loop_values(code)
     body = _body(loop, registers - _MARGIN)
     kept = kept_barriers(loop.texts)
-    inside = [_move_in(loop, body.registers, _written(code, loop), kept), body.instructions,
-              _move_out(loop, body.registers, kept)]  # fmt: skip
+    head = _move_in(loop, body.registers, _written(code, loop), kept)
+    head += [_NOP] * (-(loop.first + len(head)) % _LINE)
+    inside = [head, body.instructions, _move_out(loop, body.registers, kept)]
     return _replaced(cubin, name, code, loop, inside)
 
 
