@@ -1,5 +1,5 @@
 """Adds encodings to those of an older table so that a text has one word: an entry is taken if no
-entry of its form before it encodes a sample of its words to other bits, nor it a sample of theirs.
+entry of its shape before it encodes a sample of its words to other bits, nor it a sample of theirs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def consistent(
     rng = random.Random(3)
     kept: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
     for entry in trusted:
-        kept[entry.form].append(entry)
+        kept[entry.shape].append(entry)
     for entry in entries:
-        known = kept[entry.form]
+        known = kept[entry.shape]
         if entry not in known and is_readable(entry, rng):
             if not any(differ(a, entry, rng) or differ(entry, a, rng) for a in known):
                 known.append(entry)
@@ -40,10 +40,10 @@ def words_and_texts(entry: SassEncoding, rng: random.Random) -> Iterator[tuple[i
         word = entry.base
         for number in entry.numbers:
             word |= sum(1 << b for b, _ in number.bits if rng.random() < (i + 1) / (SAMPLES + 1))
-        for marks in entry.marks:
+        for marks in (*entry.marks, *entry.modifiers):
             word |= rng.choice(marks.choices)[1]
         try:
-            yield word, SassText(entry.form[0], entry.decode(word, NEXT))
+            yield word, SassText(entry.opcode(word), entry.decode(word, NEXT))
         except SassError:
             continue
 

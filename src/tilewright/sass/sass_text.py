@@ -23,7 +23,7 @@ _NAMED = re.compile(r"\b(U?)(?:RZ|PT)\b")
 _NUMBER = re.compile(
     r"(?<![A-Za-z_0-9.])(?:\+?-)?"
     r"(?:0[xf][0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![A-Za-z_0-9.])"
-    r"|(?<=[A-Za-z])\d+(?![A-Za-z_0-9])"
+    r"|(?<=[A-Za-z])(?<!\.X)\d+(?![A-Za-z_0-9])"
     r"|(?<![A-Za-z_0-9.])[+-](?:INF|QNAN|SNAN)\b"
 )
 _MARKS = re.compile(r"([-~!]*)(\|?)(.*?)(\|?)((?:\.[A-Za-z_0-9]+)*)", re.DOTALL)
@@ -83,8 +83,19 @@ class SassText:
 
     @property
     def form(self) -> tuple[str, ...]:
-        """The opcode and the operands' kinds: what selects an encoding."""
+        """The opcode and the operands' kinds."""
         return (self.opcode, *(x.kind for x in self.operands))
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The mnemonic and the operands' kinds: what selects encodings."""
+        return (self.opcode.partition(".")[0], *(x.kind for x in self.operands))
+
+    @property
+    def modifiers(self) -> str:
+        """The opcode after the mnemonic: ``.E.64``."""
+        _, dot, rest = self.opcode.partition(".")
+        return dot + rest
 
     @property
     def numbers(self) -> tuple[int | float, ...]:
@@ -152,6 +163,8 @@ def parse_operand(text: str) -> SassOperand:
     if "[" in body or "{" in body or "(" in body:
         suffix_start = max(body.rfind("]"), body.rfind("}"), body.rfind(")")) + 1
         body, suffix = body[:suffix_start], body[suffix_start:] + suffix
+    if signs == "-" and not bar and _NUMBER.fullmatch(body):  # -1.5.H1
+        signs, body = "", "-" + body
     numbers: list[int | float] = []
 
     def note(match: re.Match[str]) -> str:

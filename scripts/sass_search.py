@@ -1,0 +1,311 @@
+"""Looks for words that no known encoding explains, and studies them.
+
+From a word of each encoding every bit that belongs to no field is flipped, numbers are set to what
+nvdisasm leaves out, and in the first word of each shape also pairs of near bits and the opcode's
+operand bits; later, random words of all encodings have one or two bits flipped. A legal word whose
+text no encoding turns back into it is a seed. An encoding is taken if random words of it, with all
+modifiers and marks that may vary, read as it says; where they do not, fewer vary.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
+
+from sass_learner import Learner
+from sass_modifiers import ModifierStudy
+from sass_oracle import BATCH
+from sass_seed import Seed, fixed, tokens
+
+from tilewright.errors import SassError
+from tilewright.sass.encoding import MAXWELL, VOLTA, MarkField, SassEncoding
+from tilewright.sass.sass_text import ALWAYS, SassText
+
+TRIALS = 24  # random words of each encoding
+AGREE = 2  # the least number of them that must be legal and read as expected
+OTHERS = 0.4  # the share that may have another shape: PT and offsets of 0 are not shown
+STEP = 300  # seeds studied at once
+OF_SHAPE = 2  # of them of one shape
+SHAPE_SEEDS = 60  # limit of the seeds of one shape
+WAITING = 12  # uncovered words kept of one shape
+NEAR = 3  # bits between two that are flipped together
+
+Shape = tuple[str, ...]
+Said = tuple[int, SassText] | None
+
+
+def batched(words: Iterable[int], size: int = BATCH) -> Iterator[list[int]]:
+    """The words in lists of at most ``size``."""
+    rest = iter(words)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def a_word(entry: SassEncoding) -> int:
+    """A word of an encoding."""
+    return entry.base | sum(f.choices[0][1] for f in (*entry.marks, *entry.modifiers))
+
+
+@dataclass
+class Search:
+    """``entries`` are the encodings of each shape, ``waiting`` uncovered words."""
+
+    learner: Learner
+    rng: random.Random
+    entries: dict[Shape, list[SassEncoding]] = field(default_factory=lambda: defaultdict(list))
+    waiting: dict[Shape, list[int]] = field(default_factory=lambda: defaultdict(list))
+    studied: Counter[Shape] = field(default_factory=Counter)
+    explored: set[Shape] = field(default_factory=set)
+
+    @property
+    def all_entries(self) -> list[SassEncoding]:
+        return [e for those in self.entries.values() for e in those]
+
+    # --- coverage ---------------------------------------------------------------------------------
+
+    def covered(self, word: int, said: tuple[int, SassText]) -> bool:
+        """Whether a known encoding turns the text of a word into the word."""
+        for entry in self.entries.get(said[1].shape, ()):
+            try:
+                if not (entry.encode(said[1], self.learner.next(said[0])) ^ word) & ~entry.silent:
+                    return True
+            except (SassError, ValueError):
+                continue
+        return False
+
+    def note(self, words: Iterable[int]) -> tuple[int, int]:
+        """Keep the uncovered ones of some words; returns how many were legal, and uncovered."""
+        legal = bad = 0
+        for batch in batched(words):
+            for word, said in zip(batch, self.learner.texts(batch), strict=True):
+                if said is None or any(n != n for n in said[1].numbers):
+                    continue
+                word &= ~self.learner.coding.outside
+                legal += 1
+                if not self.covered(word, said):
+                    bad += 1
+                    shape = said[1].shape
+                    if len(self.waiting[shape]) < WAITING:
+                        self.waiting[shape].append(word)
+        return legal, bad
+
+    def next_seeds(self) -> list[int]:
+        """Take uncovered words, those of shapes that were least studied first."""
+        seeds: list[int] = []
+        for shape in sorted(self.waiting, key=lambda s: self.studied[s]):
+            those = self.waiting[shape]
+            if self.studied[shape] >= SHAPE_SEEDS:
+                those.clear()
+            for word in those[:OF_SHAPE]:
+                seeds.append(word)
+                self.studied[shape] += 1
+            del those[:OF_SHAPE]
+            if len(seeds) >= STEP:
+                break
+        return seeds
+
+    def spread(self, seconds: float, near: bool = True) -> None:
+        """Study what waits, and what is near it, until nothing waits or the time is over."""
+        begin = time.monotonic()
+        while time.monotonic() - begin < seconds:
+            seeds = [w for w, s in self.said(self.next_seeds()) if not self.covered(w, s)]
+            if not seeds and not any(self.waiting.values()):
+                break
+            made = self.learn(seeds)
+            if near:
+                self.note(w for entry in made for w in self.near(entry))
+            waiting = sum(map(len, self.waiting.values()))
+            print(f"  {len(made)} of {len(seeds)} seeds taken, {len(self.all_entries)} encodings of "
+                  f"{len(self.entries)} shapes, {waiting} wait, {self.learner.asked} asked",
+                  flush=True)  # fmt: skip
+
+    def said(self, words: Sequence[int]) -> list[tuple[int, tuple[int, SassText]]]:
+        """The legal words, with what nvdisasm says."""
+        texts = self.learner.texts(words)
+        return [(w, s) for w, s in zip(words, texts, strict=True) if s is not None]
+
+    def near(self, entry: SassEncoding) -> Iterator[int]:
+        """The words near those of an encoding."""
+        sure = ~(entry.variable | entry.silent)
+        bits = [b for b in self.learner.free_bits() if sure >> b & 1]
+        for word in (a_word(entry), *self.samples(entry, 2)):
+            yield from (word ^ 1 << b for b in bits)
+            for number in entry.numbers:  # nvdisasm leaves out an offset of 0, the mask 0xf, PT
+                yield from (word & ~number.mask, word | number.mask)
+        if entry.shape not in self.explored:
+            self.explored.add(entry.shape)
+            word = a_word(entry)
+            yield from (word ^ 1 << a ^ 1 << b for a, b in combinations(bits, 2) if b - a <= NEAR)
+            if self.learner.coding is VOLTA:  # bits 8 to 11 select the operands' kinds
+                yield from (word ^ i << 8 for i in range(1, 16))
+
+    def mutated(self, count: int) -> Iterator[int]:
+        """Random words of encodings with one or two bits flipped that are of no number."""
+        entries = self.all_entries
+        free = self.learner.free_bits()
+        for _ in range(count):
+            entry = self.rng.choice(self.entries[self.rng.choice(list(self.entries))] or entries)
+            word = self.samples(entry, 1)[0]
+            for _ in range(self.rng.randrange(3)):
+                bit = self.rng.choice(free)
+                if not any(n.mask >> bit & 1 for n in entry.numbers):
+                    word ^= 1 << bit
+            yield word
+
+    # --- study ------------------------------------------------------------------------------------
+
+    def learn(self, words: Sequence[int]) -> list[SassEncoding]:
+        """Study words one by one; returns the encodings that came of it."""
+        seeds = self.learner.study(words)
+        ModifierStudy(self.learner).study(seeds)
+        made = [e for e in self.checked_silent(self.verified(seeds)) if self.add(e)]
+        return made
+
+    def add(self, entry: SassEncoding) -> bool:
+        """Take an encoding, unless it is known."""
+        known = self.entries[entry.shape]
+        if entry not in known:
+            known.append(entry)
+            return True
+        return False
+
+    def verified(self, seeds: Sequence[Seed]) -> list[SassEncoding]:
+        """The encodings of seeds, with as many free modifiers and marks as read as they say."""
+        good = self.right([self.learner.entry(s) for s in seeds])
+        done = [s for s, fine in zip(seeds, good, strict=True) if fine]
+        rest = [s for s, fine in zip(seeds, good, strict=True) if not fine]
+        for s in rest:
+            s.free_modifiers = set()
+        good = self.right([self.learner.entry(s) for s in rest])
+        for s, fine in zip(rest, good, strict=True):
+            s.free_marks = None if fine else set()
+        good = self.right([self.learner.entry(s) for s in rest])
+        rest = [s for s, fine in zip(rest, good, strict=True) if fine]
+        self.free(rest)
+        return [self.learner.entry(s) for s in (*done, *rest)]
+
+    def free(self, seeds: Sequence[Seed]) -> None:
+        """Let modifiers and marks vary, one after the other, where the encoding stays right."""
+        for i in range(max((len(s.text.marks) for s in seeds), default=0)):
+            tried = [s for s in seeds if s.free_marks is not None and len(s.choices.get(i, {})) > 1]
+            for s in tried:
+                s.free_marks = {*(s.free_marks or ()), i}
+            for s, fine in zip(tried, self.right([self.learner.entry(s) for s in tried]),
+                               strict=True):  # fmt: skip
+                if not fine and s.free_marks:
+                    s.free_marks.discard(i)
+        for i in range(max((len(s.modifiers) for s in seeds), default=0)):
+            tried = [s for s in seeds if i < len(s.modifiers)]
+            for s in tried:
+                s.free_modifiers.add(i)
+            for s, fine in zip(tried, self.right([self.learner.entry(s) for s in tried]),
+                               strict=True):  # fmt: skip
+                if not fine:
+                    s.free_modifiers.discard(i)
+
+    def right(self, entries: Sequence[SassEncoding]) -> list[bool]:
+        """Whether random words of each encoding read as it says."""
+        words = [w for e in entries for w in (a_word(e), *self.samples(e, TRIALS - 1))]
+        said = self.learner.texts(words)
+        found = []
+        for i, entry in enumerate(entries):
+            pairs = zip(words[TRIALS * i :], said[TRIALS * i : TRIALS * (i + 1)], strict=False)
+            verdicts = Counter(self.verdict(entry, w, s) for w, s in pairs)
+            legal = TRIALS - verdicts["illegal"]
+            found.append(not verdicts["wrong"] and verdicts["right"] >= min(AGREE, legal)
+                         and verdicts["other"] <= OTHERS * legal and legal > 0)  # fmt: skip
+        return found
+
+    def verdict(self, entry: SassEncoding, word: int, said: Said) -> str:
+        """Whether nvdisasm's text of a word is what the encoding makes of it."""
+        if said is None:
+            return "illegal"
+        at, text = said
+        if text.shape != entry.shape:
+            return "other"
+        if any(n != n for n in text.numbers):
+            return "nan"
+        try:
+            mine = entry.encode(text, self.learner.next(at))
+            same = text.opcode == entry.opcode(word) and not (mine ^ word) & ~entry.silent
+            return "right" if same else "wrong"
+        except (SassError, ValueError):
+            return "wrong"
+
+    def samples(self, entry: SassEncoding, count: int) -> list[int]:
+        """Random words of an encoding."""
+        words = []
+        for i in range(count):
+            word = entry.base
+            for number in entry.numbers:
+                word |= sum(1 << b for b, _ in number.bits if self.rng.random() < (i % 4 + 1) / 5)
+            for marks in (*entry.marks, *entry.modifiers):
+                word |= self.rng.choice(marks.choices)[1]
+            words.append(word ^ (entry.silent & self.rng.getrandbits(128) if i % 2 else 0))
+        return words
+
+    def checked_silent(self, entries: Sequence[SassEncoding]) -> list[SassEncoding]:
+        """The encodings without those silent bits that change the text of a random word."""
+        words, owners = [], []
+        for i, entry in enumerate(entries):
+            for sample in self.samples(replace(entry, silent=0), 4):
+                bits = [b for b in self.learner.free_bits() if entry.silent >> b & 1]
+                words += [sample, *(sample ^ 1 << b for b in bits)]
+                owners += [(i, 0), *((i, 1 << b) for b in bits)]
+        loud: Counter[int] = Counter()
+        plain: SassText | None = None
+        for (i, bit), said in zip(owners, self.learner.texts(words), strict=True):
+            if not bit:
+                plain = said[1] if said else None
+            elif plain is not None and (said is None or str(said[1]) != str(plain)):
+                loud[i] |= bit
+        return [replace(e, silent=e.silent & ~loud[i]) for i, e in enumerate(entries)]
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def guards(self) -> None:
+        """Note which mnemonics print no guard: SSY, CAL and their kind on sm_5x."""
+        entries = self.all_entries
+        guard = 6 << self.learner.coding.guard | self.learner.plain
+        without = set()
+        for entry, one in zip(entries, self.learner.oracle.ask([a_word(e) | guard for e in entries]),
+                              strict=True):  # fmt: skip
+            text = one and self.learner.parsed(one)
+            if text and text[1].shape == entry.shape and text[1].guard == ALWAYS:
+                without.add(entry.shape[0])
+        for shape, those in self.entries.items():
+            self.entries[shape] = [replace(e, guarded=shape[0] not in without) for e in those]
+
+    def reuse_forms(self) -> None:
+        """Take the encodings of sm_5x whose modifiers are reuse bits: .T and .P of TLD."""
+        if self.learner.coding is not MAXWELL:
+            return
+        entries = [e for e in self.all_entries if not e.reuse and not e.fixed_reuse]
+        words = [a_word(e) | self.learner.always(a_word(e)) for e in entries]
+        for bit in range(2):
+            asked = self.learner.oracle.ask(words, 1 << bit)
+            for entry, said in zip(entries, asked, strict=True):
+                text = said and self.learner.parsed(said)
+                if text and text[1].shape == entry.shape:
+                    mine, its = tokens(entry.opcode(a_word(entry))), tokens(text[1].opcode)
+                    if len(its) == len(mine) + 1:
+                        parts = with_token(entry, mine, its)
+                        self.add(replace(entry, modifiers=parts, fixed_reuse=1 << bit))
+
+
+def with_token(
+    entry: SassEncoding, mine: tuple[str, ...], its: tuple[str, ...]
+) -> tuple[MarkField, ...]:
+    """The modifiers of an encoding with one more token, as in ``its``."""
+    place = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), len(mine))
+    found, at = [], 0
+    for part in entry.modifiers:
+        if at == place:
+            found.append(fixed(its[place]))
+        found.append(part)
+        at += len(tokens(part.decode(a_word(entry))))
+    return tuple(found) if at != place else (*found, fixed(its[place]))
