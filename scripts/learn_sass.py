@@ -5,8 +5,8 @@
 Every value of the opcode's bits with a few operands (``--scan``), a word of each encoding of an
 older table (``--from``) and the instructions of cubins are looked at; what no encoding explains is
 studied (``sass_search``), then what is near it, and for ``--minutes`` random words with flipped bits.
-Encodings of the older table that say what nvdisasm does not say are dropped, and those that the new
-ones have as well.
+Encodings of the older table that say what nvdisasm does not say are dropped, and those that the
+others make superfluous.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from sass_learner import Learner
-from sass_merge import NEXT, consistent, words_and_texts
+from sass_merge import consistent
 from sass_oracle import Oracle
 from sass_search import Search, a_word
 
 from tilewright.sass.cubin_file import CubinFile
-from tilewright.sass.encoding import VOLTA, MarkField, SassEncoding
+from tilewright.sass.encoding import VOLTA
 from tilewright.sass.encoding_table import EncodingTable
 
 ROUNDS = 4  # over the words of programs
@@ -66,16 +65,11 @@ def scanned(search: Search, oracle: Oracle) -> Iterator[int]:
 def learn_words(search: Search, words: list[int]) -> None:
     """Study words of programs until all are encoded, or no seed helps."""
     for number in range(ROUNDS):
-        _, bad = search.note(words)
+        _, bad = search.note(words, exactly=True)
         print(f"round {number}: {bad} of {len(words)} not encoded", flush=True)
         if not bad:
             break
-        search.spread(1e9, near=False)
-
-
-def freedom(entry: SassEncoding) -> int:
-    """Encodings of many words come first."""
-    return -entry.variable.bit_count()
+        search.spread(1e9, near=False, exactly=True)
 
 
 def mutate(search: Search, seconds: float) -> None:
@@ -85,39 +79,6 @@ def mutate(search: Search, seconds: float) -> None:
         legal, bad = search.note(search.mutated(MUTANTS))
         print(f"mutants: {bad} of {legal} not encoded", flush=True)
         search.spread(left)
-
-
-def without_known(search: Search, old: Iterable[SassEncoding]) -> list[SassEncoding]:
-    """The old encodings that are right, without modifiers that the new ones encode as well."""
-    entries = list(old)
-    kept = []
-    for entry, fine in zip(entries, search.right(entries), strict=True):
-        parts = [f for f in entry.modifiers if len(f.choices) > 1]
-        if not fine:
-            continue
-        if len(parts) == 1:
-            left = tuple(c for c in parts[0].choices if not known(search, entry, parts[0], c))
-            if not left:
-                continue
-            narrow = MarkField(parts[0].mask, left)
-            entry = replace(entry, modifiers=tuple(
-                narrow if f is parts[0] else f for f in entry.modifiers))  # fmt: skip
-        elif not parts and known(search, entry, None, None):
-            continue
-        kept.append(entry)
-    return kept
-
-
-def known(
-    search: Search, entry: SassEncoding, part: MarkField | None, choice: tuple[str, int] | None
-) -> bool:
-    """Whether the search's encodings have those words of an entry that have a choice."""
-    if part is not None and choice is not None:
-        only = MarkField(part.mask, (choice,))
-        mine = tuple(only if f is part else f for f in entry.modifiers)
-        entry = replace(entry, modifiers=mine)
-    pairs = words_and_texts(entry, search.rng)
-    return all(search.covered(word, (NEXT - search.learner.next(0), text)) for word, text in pairs)
 
 
 def main() -> None:
@@ -134,9 +95,10 @@ def main() -> None:
     search = Search(Learner(oracle), random.Random(23))
     begin = time.time()
     old = EncodingTable.unpack(Path(given.table).read_bytes()) if given.table else None
+    known = old.entries if old else ()
     words = instructions(given.cubins, oracle)
     learn_words(search, list(words))
-    search.note(a_word(e) for e in (old.entries if old else ()))
+    search.note(a_word(e) for e in known)
     if given.scan:
         search.note(scanned(search, oracle))
     search.note(w for e in search.all_entries for w in search.near(e))
@@ -145,8 +107,10 @@ def main() -> None:
     mutate(search, 60 * given.minutes)
     search.reuse_forms()
     search.guards()
-    kept = without_known(search, old.entries) if old else []
-    entries = consistent((), sorted(search.all_entries, key=freedom) + kept)
+    pairs = zip(known, search.right(known), strict=True)
+    kept = [e for e, fine in pairs if fine or e.fixed_reuse]  # whose texts have other modifiers
+    print(f"{len(kept)} of {len(known)} old encodings are right", flush=True)
+    entries = consistent([*search.all_entries, *kept])
     table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
     data = table.pack()
     Path(given.out).write_bytes(data)

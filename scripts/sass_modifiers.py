@@ -8,7 +8,7 @@ between the seed's modifiers and those of a value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cmp_to_key
+from functools import cmp_to_key, lru_cache
 from itertools import combinations, islice
 
 from sass_learner import Learner
@@ -16,7 +16,7 @@ from sass_seed import OTHER, Modifiers, Seed, tokens
 
 FIELD_BITS = 11  # limit of the bits whose combinations are all tried
 VALUES = 1 << FIELD_BITS
-PARTNERS = 24  # limit of modifier bits that are flipped with every bit without a role
+PARTNERS = 8  # limit of modifier bits that are flipped with every bit without a role
 
 Edit = tuple[int, int, tuple[str, ...]]  # tokens from, to, and what replaces them
 
@@ -41,8 +41,8 @@ class ModifierStudy:
         """Find bits that say modifiers only if another bit is flipped."""
         asked = []
         for s in seeds:
-            rest = [b for b in self.learner.free_bits() if s.is_free(b)]
-            rest = [b for b in rest if b not in s.modifier_bits and b not in marked(s)]
+            others = s.modifier_bits | marked(s)
+            rest = [b for b in self.learner.free_bits() if s.is_free(b) and b not in others]
             s.said[0] = s.text.modifiers
             asked += [(s, 1 << b) for b in (*rest, *s.modifier_bits)]
             partners = sorted(s.modifier_bits)[:PARTNERS]
@@ -85,8 +85,13 @@ def bits_of(number: int) -> list[int]:
 
 def subsets(bits: Sequence[int]) -> list[int]:
     """Combinations of the bits, those of few bits first."""
+    return list(_subsets(tuple(bits)))
+
+
+@lru_cache(1 << 10)
+def _subsets(bits: tuple[int, ...]) -> tuple[int, ...]:
     sets = (s for n in range(len(bits) + 1) for s in combinations(bits, n))
-    return [flips(s) for s in islice(sets, VALUES)]
+    return tuple(flips(s) for s in islice(sets, VALUES))
 
 
 def edit(before: tuple[str, ...], after: tuple[str, ...]) -> Edit:
@@ -151,13 +156,15 @@ def interval(seed: Seed, bits: Sequence[int]) -> tuple[int, int]:
 
 def joined_groups(seed: Seed, parts: list[list[int]]) -> list[list[int]]:
     """The groups; those that change the same tokens are one."""
-    left = sorted(parts, key=lambda p: interval(seed, p))
+    left = sorted((interval(seed, p), p) for p in parts)
     found: list[list[int]] = []
-    for part in left:
-        if found and interval(seed, part)[0] < interval(seed, found[-1])[1]:
+    end = 0
+    for (low, high), part in left:
+        if found and low < end:
             found[-1] = found[-1] + part
         else:
             found.append(part)
+        end = max(end, high)
     return found
 
 

@@ -25,7 +25,7 @@ from tilewright.errors import SassError
 from tilewright.sass.encoding import MAXWELL, VOLTA, MarkField, SassEncoding
 from tilewright.sass.sass_text import ALWAYS, SassText
 
-TRIALS = 24  # random words of each encoding
+TRIALS = 20  # random words of each encoding
 AGREE = 2  # the least number of them that must be legal and read as expected
 OTHERS = 0.4  # the share that may have another shape: PT and offsets of 0 are not shown
 STEP = 300  # seeds studied at once
@@ -67,17 +67,18 @@ class Search:
 
     # --- coverage ---------------------------------------------------------------------------------
 
-    def covered(self, word: int, said: tuple[int, SassText]) -> bool:
-        """Whether a known encoding turns the text of a word into the word."""
+    def covered(self, word: int, said: tuple[int, SassText], exactly: bool = False) -> bool:
+        """Whether a known encoding has the text of a word; ``exactly``, turns it into the word."""
         for entry in self.entries.get(said[1].shape, ()):
             try:
-                if not (entry.encode(said[1], self.learner.next(said[0])) ^ word) & ~entry.silent:
-                    return True
+                mine = entry.encode(said[1], self.learner.next(said[0]))
             except (SassError, ValueError):
                 continue
+            if not exactly or not (mine ^ word) & ~entry.silent:
+                return True
         return False
 
-    def note(self, words: Iterable[int]) -> tuple[int, int]:
+    def note(self, words: Iterable[int], exactly: bool = False) -> tuple[int, int]:
         """Keep the uncovered ones of some words; returns how many were legal, and uncovered."""
         legal = bad = 0
         for batch in batched(words):
@@ -86,7 +87,7 @@ class Search:
                     continue
                 word &= ~self.learner.coding.outside
                 legal += 1
-                if not self.covered(word, said):
+                if not self.covered(word, said, exactly):
                     bad += 1
                     shape = said[1].shape
                     if len(self.waiting[shape]) < WAITING:
@@ -108,11 +109,12 @@ class Search:
                 break
         return seeds
 
-    def spread(self, seconds: float, near: bool = True) -> None:
+    def spread(self, seconds: float, near: bool = True, exactly: bool = False) -> None:
         """Study what waits, and what is near it, until nothing waits or the time is over."""
         begin = time.monotonic()
         while time.monotonic() - begin < seconds:
-            seeds = [w for w, s in self.said(self.next_seeds()) if not self.covered(w, s)]
+            seeds = [w & ~self.learner.coding.outside for w in self.next_seeds()]
+            seeds = [w for w, s in self.said(seeds) if not self.covered(w, s, exactly)]
             if not seeds and not any(self.waiting.values()):
                 break
             made = self.learn(seeds)
@@ -162,8 +164,7 @@ class Search:
         """Study words one by one; returns the encodings that came of it."""
         seeds = self.learner.study(words)
         ModifierStudy(self.learner).study(seeds)
-        made = [e for e in self.checked_silent(self.verified(seeds)) if self.add(e)]
-        return made
+        return [e for e in self.checked_silent(self.verified(seeds)) if self.add(e)]
 
     def add(self, entry: SassEncoding) -> bool:
         """Take an encoding, unless it is known."""
@@ -252,7 +253,7 @@ class Search:
         """The encodings without those silent bits that change the text of a random word."""
         words, owners = [], []
         for i, entry in enumerate(entries):
-            for sample in self.samples(replace(entry, silent=0), 4):
+            for sample in self.samples(replace(entry, silent=0), 3):
                 bits = [b for b in self.learner.free_bits() if entry.silent >> b & 1]
                 words += [sample, *(sample ^ 1 << b for b in bits)]
                 owners += [(i, 0), *((i, 1 << b) for b in bits)]

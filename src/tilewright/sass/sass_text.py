@@ -23,7 +23,7 @@ _NAMED = re.compile(r"\b(U?)(?:RZ|PT)\b")
 _NUMBER = re.compile(
     r"(?<![A-Za-z_0-9.])(?:\+?-)?"
     r"(?:0[xf][0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![A-Za-z_0-9.])"
-    r"|(?<=[A-Za-z])(?<!\.X)\d+(?![A-Za-z_0-9])"
+    r"|(?<=[A-Za-z])\d+(?![A-Za-z_0-9])"
     r"|(?<![A-Za-z_0-9.])[+-](?:INF|QNAN|SNAN)\b"
 )
 _MARKS = re.compile(r"([-~!]*)(\|?)(.*?)(\|?)((?:\.[A-Za-z_0-9]+)*)", re.DOTALL)
