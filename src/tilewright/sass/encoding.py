@@ -7,6 +7,7 @@ control and guard are not part of it: ``SassCoding`` says where an architecture 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,9 +157,18 @@ class SassEncoding:
     def variable(self) -> int:
         """All bits of the fields."""
         mask = 0
-        for field in (*self.numbers, *self.marks, *self.modifiers):
-            mask |= field.mask
+        for number in self.numbers:
+            mask |= number.mask
+        for marks in (*self.marks, *self.modifiers):
+            mask |= marks.mask
         return mask
+
+    @property
+    def size(self) -> float:
+        """The logarithm, to base 2, of the number of its words, silent bits left out."""
+        fields = (*self.marks, *self.modifiers)
+        choices = sum(math.log2(len(field.choices)) for field in fields)
+        return sum(len(n.bits) for n in self.numbers) + choices
 
     def modifier_bits(self, modifiers: str) -> int | None:
         """The bits of an opcode's modifiers, ``.E.64``; None for others than the encoding's."""

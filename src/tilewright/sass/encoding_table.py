@@ -27,6 +27,8 @@ from .sass_text import SassText
 _OPCODE_BITS = 0xFFF  # of sm_70 and later
 _MAXWELL_OPCODE = 56  # the lowest of the bits that tell most opcodes of sm_5x and sm_6x apart
 
+_ByMask = dict[tuple[float, int], dict[int, list[SassEncoding]]]
+
 
 @dataclass(frozen=True, eq=False)
 class EncodingTable:
@@ -69,18 +71,18 @@ class EncodingTable:
         return dict(found)
 
     @cached_property
-    def _by_opcode(self) -> dict[int, dict[int, dict[int, list[SassEncoding]]]]:
-        """The encodings by ``_opcode_bits`` of their words, by the mask of their fixed bits, those
-        with the most fixed bits first, and by these bits.
+    def _by_opcode(self) -> dict[int, _ByMask]:
+        """The encodings by ``_opcode_bits`` of their words, by their size and the mask of their
+        fixed bits, small ones first, and by these bits.
         """
-        found: dict[int, dict[int, dict[int, list[SassEncoding]]]] = defaultdict(dict)
-        for entry in sorted(self.entries, key=lambda e: e.variable.bit_count()):
+        found: dict[int, _ByMask] = defaultdict(dict)
+        for size, entry in sorted(((e.size, e) for e in self.entries), key=lambda x: x[0]):
             free = self._opcode_bits(entry.variable | entry.silent)
             fixed = self._opcode_bits(entry.base) & ~free
             mask = ~(entry.variable | entry.silent)
             bits = free
             while True:  # every subset of the free bits
-                masks = found[fixed | bits].setdefault(mask, defaultdict(list))
+                masks = found[fixed | bits].setdefault((size, mask), defaultdict(list))
                 masks[entry.base & mask].append(entry)
                 if not bits:
                     break
@@ -88,10 +90,10 @@ class EncodingTable:
         return found
 
     def candidates(self, word: int) -> Iterator[SassEncoding]:
-        """The encodings whose fixed bits a word without guard and control has, those with the
-        most fixed bits first.
+        """The encodings whose fixed bits a word without guard and control has, those of the
+        fewest words first.
         """
-        for mask, by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
+        for (_, mask), by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
             yield from by_bits.get(word & mask, ())
 
     def _opcode_bits(self, word: int) -> int:
