@@ -2,11 +2,11 @@
 
     python scripts/learn_sass.py sm_90a --nvdisasm PATH [--scan] --out FILE CUBIN…
 
-Every value of the opcode's bits with a few operands (``--scan``), a word of each encoding of an
-older table (``--from``) and the instructions of cubins are looked at; what no encoding explains is
-studied (``sass_search``), then what is near it, and for ``--minutes`` random words with flipped bits.
-Encodings of the older table that say what nvdisasm does not say are dropped, and those that the
-others make superfluous.
+It begins with the encodings of an older table (``--from``) of which random words read as they say.
+The instructions of cubins are looked at, every value of the opcode's bits with a few operands
+(``--scan``), then for ``--minutes`` random words of the known encodings with flipped bits. What no
+encoding explains is studied (``sass_search``), and what is near it. Encodings that the others make
+superfluous are dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from sass_learner import Learner
 from sass_merge import consistent
 from sass_oracle import Oracle
-from sass_search import Search, a_word
+from sass_search import Search
 
 from tilewright.sass.cubin_file import CubinFile
 from tilewright.sass.encoding import VOLTA
@@ -78,7 +78,7 @@ def mutate(search: Search, seconds: float) -> None:
     while (left := seconds - (time.monotonic() - begin)) > 0:
         legal, bad = search.note(search.mutated(MUTANTS))
         print(f"mutants: {bad} of {legal} not encoded", flush=True)
-        search.spread(left)
+        search.spread(left, near=False)
 
 
 def main() -> None:
@@ -87,30 +87,27 @@ def main() -> None:
     options.add_argument("cubins", nargs="*")
     options.add_argument("--nvdisasm", required=True)
     options.add_argument("--out", required=True)
-    options.add_argument("--from", dest="table", metavar="FILE", help="seeds: a table's forms")
-    options.add_argument("--scan", action="store_true", help="seeds: scan the opcode's bits")
-    options.add_argument("--minutes", type=float, default=60, help="for the search of forms")
+    options.add_argument("--from", dest="table", metavar="FILE", help="an older table")
+    options.add_argument("--scan", action="store_true", help="scan the opcode's bits")
+    options.add_argument("--minutes", type=float, default=60, help="of each search")
     given = options.parse_intermixed_args()
     oracle = Oracle.of(given.nvdisasm, given.arch)
     search = Search(Learner(oracle), random.Random(23))
     begin = time.time()
-    old = EncodingTable.unpack(Path(given.table).read_bytes()) if given.table else None
-    known = old.entries if old else ()
-    words = instructions(given.cubins, oracle)
-    learn_words(search, list(words))
-    search.note(a_word(e) for e in known)
+    if given.table:
+        known = EncodingTable.unpack(Path(given.table).read_bytes()).entries
+        print(f"{search.trust(known)} of {len(known)} old encodings are wrong", flush=True)
+    words = list(instructions(given.cubins, oracle))
+    learn_words(search, words)
     if given.scan:
         search.note(scanned(search, oracle))
-    search.note(w for e in search.all_entries for w in search.near(e))
-    search.spread(60 * given.minutes)
-    learn_words(search, list(words))
+        search.note(w for e in search.all_entries for w in search.near(e))
+        search.spread(60 * given.minutes)
+        learn_words(search, words)
     mutate(search, 60 * given.minutes)
     search.reuse_forms()
     search.guards()
-    pairs = zip(known, search.right(known), strict=True)
-    kept = [e for e, fine in pairs if fine or e.fixed_reuse]  # whose texts have other modifiers
-    print(f"{len(kept)} of {len(known)} old encodings are right", flush=True)
-    entries = consistent([*search.all_entries, *kept])
+    entries = consistent(search.newest_first)
     table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
     data = table.pack()
     Path(given.out).write_bytes(data)

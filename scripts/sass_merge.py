@@ -1,5 +1,5 @@
-"""Chooses encodings so that a text has one word: one is taken if none of its shape before it encodes
-a sample of its words to other bits, nor it a sample of theirs.
+"""Chooses encodings so that a text has one word: one is taken if none of its shape before it
+encodes a sample of its words to other bits, nor it a sample of theirs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,35 @@ def consistent(entries: Iterable[SassEncoding]) -> tuple[SassEncoding, ...]:
             continue
         if not is_readable(entry, rng):
             unreadable[entry.shape[0]] += 1
-        elif any(differ(a, entry, rng) or differ(entry, a, rng) for a in known):
+        elif (changed := together(known, entry, rng)) is None:
             differing[entry.shape[0]] += 1
         else:
-            known.append(entry)
+            known[:] = changed
     print(f"unreadable: {dict(unreadable)}\ndiffering: {dict(differing)}")
     return tuple(e for known in kept.values() for e in needed(known, rng))
+
+
+def together(
+    known: list[SassEncoding], entry: SassEncoding, rng: random.Random
+) -> list[SassEncoding] | None:
+    """Encodings of a shape and one more; None if they differ in other than silent bits, which are
+    set to what the others have.
+    """
+    found = []
+    for one in known:
+        bits = difference(entry, one, rng) | difference(one, entry, rng)
+        if own := bits & entry.silent:
+            entry = replace(entry, base=entry.base ^ own)
+        if its := bits & one.silent & ~own:
+            one = replace(one, base=one.base ^ its)
+        found.append(one)
+        if bits & ~own & ~its:
+            return None
+    changed = [one for one, before in zip(found, known, strict=True) if one is not before]
+    pairs = [(a, b) for a in (entry, *changed) for b in found if a is not b]
+    if any(difference(a, b, rng) | difference(b, a, rng) for a, b in pairs):
+        return None
+    return [*found, entry]
 
 
 def needed(known: list[SassEncoding], rng: random.Random) -> list[SassEncoding]:
@@ -88,15 +111,15 @@ def words_and_texts(entry: SassEncoding, rng: random.Random) -> Iterator[tuple[i
             continue
 
 
-def differ(one: SassEncoding, other: SassEncoding, rng: random.Random) -> bool:
-    """Whether ``other`` encodes a text of ``one`` to other bits."""
+def difference(one: SassEncoding, other: SassEncoding, rng: random.Random) -> int:
+    """The bits in which ``other`` encodes texts of ``one`` otherwise."""
+    bits = 0
     for word, text in words_and_texts(one, rng):
         try:
-            if (other.encode(text, NEXT) ^ word) & ~other.silent:
-                return True
+            bits |= (other.encode(text, NEXT) ^ word) & ~other.silent
         except (SassError, ValueError):
             continue
-    return False
+    return bits
 
 
 def is_readable(entry: SassEncoding, rng: random.Random) -> bool:

@@ -27,11 +27,12 @@ from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 20  # random words of each encoding
 AGREE = 2  # the least number of them that must be legal and read as expected
-OTHERS = 0.4  # the share that may have another shape: PT and offsets of 0 are not shown
+OTHERS = 0.6  # the share that may have another shape: PT and offsets of 0 are not shown
 STEP = 300  # seeds studied at once
 OF_SHAPE = 2  # of them of one shape
 SHAPE_SEEDS = 60  # limit of the seeds of one shape
 WAITING = 12  # uncovered words kept of one shape
+PROGRAMS = 0.7  # the share of mutated words that are of programs
 NEAR = 3  # bits between two that are flipped together
 
 Shape = tuple[str, ...]
@@ -52,7 +53,9 @@ def a_word(entry: SassEncoding) -> int:
 
 @dataclass
 class Search:
-    """``entries`` are the encodings of each shape, ``waiting`` uncovered words."""
+    """``entries`` are the encodings of each shape, ``waiting`` uncovered words, ``words`` a word of
+    each form that programs have.
+    """
 
     learner: Learner
     rng: random.Random
@@ -60,10 +63,33 @@ class Search:
     waiting: dict[Shape, list[int]] = field(default_factory=lambda: defaultdict(list))
     studied: Counter[Shape] = field(default_factory=Counter)
     explored: set[Shape] = field(default_factory=set)
+    words: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     @property
     def all_entries(self) -> list[SassEncoding]:
         return [e for those in self.entries.values() for e in those]
+
+    @property
+    def newest_first(self) -> list[SassEncoding]:
+        """The encodings, those of a shape that came last first: they have more modifiers."""
+        return [e for those in self.entries.values() for e in reversed(those)]
+
+    def trust(self, entries: Sequence[SassEncoding]) -> int:
+        """Take known encodings that are right, of others the modifiers that are; returns
+        how many are not wholly right, whose words are noted.
+        """
+        wrong = []
+        for entry, fine in zip(entries, self.right(entries), strict=True):
+            if fine or entry.fixed_reuse:  # whose texts have other modifiers
+                self.add(entry)
+            else:
+                wrong.append(entry)
+        parts = [part for e in wrong for part in narrowed(e)]
+        for part, fine in zip(parts, self.right(parts), strict=True):
+            if fine:
+                self.add(part)
+        self.note(w for e in wrong for w in self.samples(e, TRIALS))
+        return len(wrong)
 
     # --- coverage ---------------------------------------------------------------------------------
 
@@ -87,6 +113,8 @@ class Search:
                     continue
                 word &= ~self.learner.coding.outside
                 legal += 1
+                if exactly:
+                    self.words[(*said[1].form, *said[1].marks)] = word
                 if not self.covered(word, said, exactly):
                     bad += 1
                     shape = said[1].shape
@@ -121,8 +149,8 @@ class Search:
             if near:
                 self.note(w for entry in made for w in self.near(entry))
             waiting = sum(map(len, self.waiting.values()))
-            print(f"  {len(made)} of {len(seeds)} seeds taken, {len(self.all_entries)} encodings of "
-                  f"{len(self.entries)} shapes, {waiting} wait, {self.learner.asked} asked",
+            print(f"  {len(made)} of {len(seeds)} seeds taken, {len(self.all_entries)} encodings "
+                  f"of {len(self.entries)} shapes, {waiting} wait, {self.learner.asked} asked",
                   flush=True)  # fmt: skip
 
     def said(self, words: Sequence[int]) -> list[tuple[int, tuple[int, SassText]]]:
@@ -146,16 +174,22 @@ class Search:
                 yield from (word ^ i << 8 for i in range(1, 16))
 
     def mutated(self, count: int) -> Iterator[int]:
-        """Random words of encodings with one or two bits flipped that are of no number."""
-        entries = self.all_entries
+        """Random words of encodings, and of programs, with up to two bits flipped that are of no
+        number.
+        """
+        shapes, texts = list(self.entries), list(self.words)
         free = self.learner.free_bits()
         for _ in range(count):
-            entry = self.rng.choice(self.entries[self.rng.choice(list(self.entries))] or entries)
-            word = self.samples(entry, 1)[0]
+            numbers = 0
+            if texts and self.rng.random() < PROGRAMS:
+                word = self.words[self.rng.choice(texts)]
+            else:
+                entry = self.rng.choice(self.entries[self.rng.choice(shapes)])
+                word = self.samples(entry, 1)[0]
+                numbers = sum(n.mask for n in entry.numbers)
             for _ in range(self.rng.randrange(3)):
                 bit = self.rng.choice(free)
-                if not any(n.mask >> bit & 1 for n in entry.numbers):
-                    word ^= 1 << bit
+                word ^= 0 if numbers >> bit & 1 else 1 << bit
             yield word
 
     # --- study ------------------------------------------------------------------------------------
@@ -273,8 +307,8 @@ class Search:
         entries = self.all_entries
         guard = 6 << self.learner.coding.guard | self.learner.plain
         without = set()
-        for entry, one in zip(entries, self.learner.oracle.ask([a_word(e) | guard for e in entries]),
-                              strict=True):  # fmt: skip
+        said = self.learner.oracle.ask([a_word(e) | guard for e in entries])
+        for entry, one in zip(entries, said, strict=True):
             text = one and self.learner.parsed(one)
             if text and text[1].shape == entry.shape and text[1].guard == ALWAYS:
                 without.add(entry.shape[0])
@@ -296,6 +330,14 @@ class Search:
                     if len(its) == len(mine) + 1:
                         parts = with_token(entry, mine, its)
                         self.add(replace(entry, modifiers=parts, fixed_reuse=1 << bit))
+
+
+def narrowed(entry: SassEncoding) -> Iterator[SassEncoding]:
+    """The encoding with each of its modifiers alone."""
+    for i, part in enumerate(entry.modifiers):
+        for choice in part.choices if len(part.choices) > 1 else ():
+            only = MarkField(part.mask, (choice,))
+            yield replace(entry, modifiers=(*entry.modifiers[:i], only, *entry.modifiers[i + 1 :]))
 
 
 def with_token(
