@@ -39,6 +39,20 @@ def consistent(entries: Iterable[SassEncoding]) -> tuple[SassEncoding, ...]:
     return tuple(e for known in kept.values() for e in needed(known, rng))
 
 
+def conflicting(entries: Iterable[SassEncoding]) -> set[tuple[str, ...]]:
+    """The shapes of which some encodings do not agree."""
+    rng = random.Random(5)
+    kept: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
+    found = set()
+    for entry in entries:
+        changed = together(kept[entry.shape], entry, rng)
+        if changed is None:
+            found.add(entry.shape)
+        else:
+            kept[entry.shape] = changed
+    return found
+
+
 def together(
     known: list[SassEncoding], entry: SassEncoding, rng: random.Random
 ) -> list[SassEncoding] | None:

@@ -17,15 +17,19 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 from sass_learner import Learner
+from sass_merge import conflicting
 from sass_modifiers import ModifierStudy
 from sass_oracle import BATCH
 from sass_seed import Seed, fixed, tokens
 
 from tilewright.errors import SassError
-from tilewright.sass.encoding import MAXWELL, VOLTA, MarkField, SassEncoding
+from tilewright.sass.encoding import MAXWELL, REUSE, VOLTA, MarkField, SassEncoding
 from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 20  # random words of each encoding
+SILENT_TRIALS = 4  # random words of each, with each reuse bit
+MANY_TRIALS = 120  # at the end
+ALONE = 40  # limit of the modifiers or marks that are tried alone
 AGREE = 2  # the least number of them that must be legal and read as expected
 OTHERS = 0.6  # the share that may have another shape: PT and offsets of 0 are not shown
 STEP = 300  # seeds studied at once
@@ -75,21 +79,43 @@ class Search:
         return [e for those in self.entries.values() for e in reversed(those)]
 
     def trust(self, entries: Sequence[SassEncoding]) -> int:
-        """Take known encodings that are right, of others the modifiers that are; returns
-        how many are not wholly right, whose words are noted.
+        """Take known encodings that do not contradict others of their shape, as far as they are
+        right; returns how many are not, whose words are noted.
         """
-        wrong = []
-        for entry, fine in zip(entries, self.right(entries), strict=True):
-            if fine or entry.fixed_reuse:  # whose texts have other modifiers
-                self.add(entry)
-            else:
-                wrong.append(entry)
-        parts = [part for e in wrong for part in narrowed(e)]
-        for part, fine in zip(parts, self.right(parts), strict=True):
-            if fine:
-                self.add(part)
+        apart = conflicting(entries)
+        wrong = [e for e in entries if e.shape in apart]
+        wrong += self.take_right([e for e in entries if e.shape not in apart], TRIALS)
         self.note(w for e in wrong for w in self.samples(e, TRIALS))
         return len(wrong)
+
+    def prune(self) -> int:
+        """Try more words of each encoding and keep what is right of it; returns how many were not,
+        whose words are noted.
+        """
+        entries = self.all_entries
+        self.entries.clear()
+        wrong = self.take_right(entries, MANY_TRIALS)
+        self.note(w for e in wrong for w in self.samples(e, TRIALS))
+        return len(wrong)
+
+    def take_right(self, entries: Sequence[SassEncoding], trials: int) -> list[SassEncoding]:
+        """Take those of some encodings that are right, of the others the modifiers that are, and
+        of these the marks; returns the others.
+        """
+        wrong: list[SassEncoding] = []
+        parts = list(entries)
+        for name in ("modifiers", "marks", ""):
+            good = self.right(parts, trials)
+            rest = []
+            for entry, fine in zip(parts, good, strict=True):
+                if fine or entry.fixed_reuse:  # whose texts have other modifiers
+                    self.add(entry)
+                else:
+                    rest.append(entry)
+            wrong = wrong or rest
+            parts = [part for e in rest for part in each_alone(e, name)] if name else []
+            trials = TRIALS
+        return wrong
 
     # --- coverage ---------------------------------------------------------------------------------
 
@@ -242,17 +268,20 @@ class Search:
                 if not fine:
                     s.free_modifiers.discard(i)
 
-    def right(self, entries: Sequence[SassEncoding]) -> list[bool]:
+    def right(self, entries: Sequence[SassEncoding], trials: int = TRIALS) -> list[bool]:
         """Whether random words of each encoding read as it says."""
-        words = [w for e in entries for w in (a_word(e), *self.samples(e, TRIALS - 1))]
-        said = self.learner.texts(words)
         found = []
-        for i, entry in enumerate(entries):
-            pairs = zip(words[TRIALS * i :], said[TRIALS * i : TRIALS * (i + 1)], strict=False)
-            verdicts = Counter(self.verdict(entry, w, s) for w, s in pairs)
-            legal = TRIALS - verdicts["illegal"]
-            found.append(not verdicts["wrong"] and verdicts["right"] >= min(AGREE, legal)
-                         and verdicts["other"] <= OTHERS * legal and legal > 0)  # fmt: skip
+        for start in range(0, len(entries), BATCH // trials):
+            some = entries[start : start + BATCH // trials]
+            words = [w for e in some for w in (a_word(e), *self.samples(e, trials - 1))]
+            said = self.learner.texts(words)
+            for i, entry in enumerate(some):
+                of = slice(trials * i, trials * (i + 1))
+                pairs = zip(words[of], said[of], strict=True)
+                verdicts = Counter(self.verdict(entry, w, s) for w, s in pairs)
+                legal = trials - verdicts["illegal"]
+                found.append(not verdicts["wrong"] and verdicts["right"] >= min(AGREE, legal)
+                             and verdicts["other"] <= OTHERS * legal and legal > 0)  # fmt: skip
         return found
 
     def verdict(self, entry: SassEncoding, word: int, said: Said) -> str:
@@ -315,6 +344,26 @@ class Search:
         for shape, those in self.entries.items():
             self.entries[shape] = [replace(e, guarded=shape[0] not in without) for e in those]
 
+    def silent_reuse(self) -> None:
+        """Add the reuse bits that nvdisasm does not show to the silent bits."""
+        if self.learner.coding is not VOLTA:
+            return
+        entries = self.all_entries
+        words = [w for e in entries for w in self.samples(replace(e, silent=0), SILENT_TRIALS)]
+        plain = self.learner.texts(words)
+        silent = [e.silent for e in entries]
+        for bit in range(4):
+            said = self.learner.texts([w | 1 << REUSE + bit for w in words])
+            for i, entry in enumerate(entries):
+                of = slice(SILENT_TRIALS * i, SILENT_TRIALS * (i + 1))
+                pairs = [x for x in zip(plain[of], said[of], strict=True) if x[0] is not None]
+                known = bit in [b for _, b in entry.reuse]
+                if pairs and not known and all(one == other for one, other in pairs):
+                    silent[i] |= 1 << REUSE + bit
+        self.entries.clear()
+        for entry, bits in zip(entries, silent, strict=True):
+            self.add(replace(entry, silent=bits))
+
     def reuse_forms(self) -> None:
         """Take the encodings of sm_5x whose modifiers are reuse bits: .T and .P of TLD."""
         if self.learner.coding is not MAXWELL:
@@ -332,12 +381,20 @@ class Search:
                         self.add(replace(entry, modifiers=parts, fixed_reuse=1 << bit))
 
 
-def narrowed(entry: SassEncoding) -> Iterator[SassEncoding]:
-    """The encoding with each of its modifiers alone."""
-    for i, part in enumerate(entry.modifiers):
-        for choice in part.choices if len(part.choices) > 1 else ():
-            only = MarkField(part.mask, (choice,))
-            yield replace(entry, modifiers=(*entry.modifiers[:i], only, *entry.modifiers[i + 1 :]))
+def each_alone(entry: SassEncoding, name: str) -> Iterator[SassEncoding]:
+    """The encoding with each choice of its ``modifiers`` or ``marks`` alone; itself where they do
+    not vary, and none where there are too many.
+    """
+    fields = getattr(entry, name)
+    vary = [i for i, part in enumerate(fields) if len(part.choices) > 1]
+    if sum(len(fields[i].choices) for i in vary) > ALONE:
+        return
+    for i in vary:
+        for choice in fields[i].choices:
+            only = MarkField(fields[i].mask, (choice,))
+            yield replace(entry, **{name: (*fields[:i], only, *fields[i + 1 :])})
+    if not vary:
+        yield entry
 
 
 def with_token(

@@ -42,6 +42,10 @@ VOLTA = SassCoding(128, 12, 105)  # sm_70 and later
 MAXWELL = SassCoding(64, 16, None)
 
 
+REUSE = 122  # the lowest bit of the reuse field of VOLTA
+_REUSE = 15 << REUSE
+
+
 class Unencodable(SassError):
     """A number or mark that the form has no bits for."""
 
@@ -137,7 +141,8 @@ class MarkField:
 class SassEncoding:
     """A shape's bits: ``base`` with every field zero, a field for each number, marks for each
     operand, and the bit of each operand's ``.reuse`` (operand, bit of the reuse field). ``silent``
-    bits change nothing in nvdisasm's text. ``fixed_reuse`` are reuse bits that belong to the
+    bits change nothing in nvdisasm's text; on sm_70 and later reuse bits can be among them, as of
+    TEX.SCR. ``fixed_reuse`` are reuse bits that belong to the
     modifiers: .T and .P of texture instructions. ``guarded`` tells whether it can have a guard;
     without, the guard's bits are 0. The opcode is the mnemonic and a text of each of ``modifiers``.
     """
@@ -190,7 +195,7 @@ class SassEncoding:
         modifiers = self.modifier_bits(text.modifiers)
         if modifiers is None:
             raise Unencodable(f"{text.opcode} must have other modifiers")
-        word = self.base ^ text.hidden | modifiers
+        word = self.base ^ text.hidden & ~_REUSE | modifiers
         for field, number in zip(self.numbers, text.numbers, strict=True):
             if field.kind == "t" and isinstance(number, int):
                 number = signed64(number - next_offset)
@@ -224,20 +229,24 @@ class SassEncoding:
             del numbers[:count]
         return tuple(found)
 
-    def reuse_bits(self, operands: int) -> int:
-        """The reuse field of operands given as a bit mask. Raises Unencodable."""
+    def reuse_bits(self, operands: int, hidden: int = 0) -> int:
+        """The reuse field of operands given as a bit mask, and of a text's hidden bits. Raises
+        Unencodable.
+        """
         bits = dict(self.reuse)
         asked = [i for i in range(len(self.shape)) if operands >> i & 1]
         if not all(i in bits for i in asked):
             raise Unencodable(f"{self.shape[0]} must reuse operands {sorted(bits)}, got {asked}")
-        return sum(1 << bits[i] for i in asked) | self.fixed_reuse
+        return sum(1 << bits[i] for i in asked) | self.fixed_reuse | (hidden & _REUSE) >> REUSE
 
     def reused(self, field: int) -> int | None:
-        """The operands, as a bit mask, that a reuse field names; None for unknown bits."""
+        """The operands, as a bit mask, that a reuse field names, silent bits left out; None for
+        unknown bits.
+        """
         if self.fixed_reuse:
             return 0 if field == self.fixed_reuse else None
         known = {bit: operand for operand, bit in self.reuse}
-        bits = [b for b in range(4) if field >> b & 1]
+        bits = [b for b in range(4) if (field & ~(self.silent >> REUSE)) >> b & 1]
         return sum(1 << known[b] for b in bits) if all(b in known for b in bits) else None
 
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from ..errors import SassError
 from .control_code import ControlCode
-from .encoding import SassEncoding, Unencodable
+from .encoding import REUSE, SassEncoding, Unencodable
 from .encoding_table import EncodingTable
 from .sass_text import ALWAYS, SassText
 
@@ -63,7 +63,7 @@ def _decode(
     except Unencodable:
         return None
     uniform = entry.uniform and guard != ALWAYS
-    hidden = entry.hidden(core)
+    hidden = entry.hidden(core) | reuse << REUSE & entry.silent
     return SassText(opcode, operands, guard & 7, bool(guard >> 3), uniform, reused, hidden)
 
 
@@ -114,7 +114,7 @@ def encode_instruction(
     if text.guard != ALWAYS and text.uniform != entry.uniform:
         kind = "uniform predicate" if entry.uniform else "predicate"
         raise SassError(f"the guard of {text.opcode} must be a {kind}, got {text}")
-    control = replace(control, reuse=entry.reuse_bits(text.reuse))
+    control = replace(control, reuse=entry.reuse_bits(text.reuse, text.hidden))
     if entry.guarded:
         word |= (text.guard | text.negated << 3) << table.coding.guard
     if table.coding.control is not None:

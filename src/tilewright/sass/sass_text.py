@@ -26,6 +26,9 @@ _NUMBER = re.compile(
     r"|(?<=[A-Za-z])\d+(?![A-Za-z_0-9])"
     r"|(?<![A-Za-z_0-9.])[+-](?:INF|QNAN|SNAN)\b"
 )
+_WITH_MARKS = re.compile(
+    r"(-?(?:0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)|[+-](?:INF|QNAN|SNAN))((?:\.[A-Z]\w*)+)"
+)
 _MARKS = re.compile(r"([-~!]*)(\|?)(.*?)(\|?)((?:\.[A-Za-z_0-9]+)*)", re.DOTALL)
 _ALIAS = re.compile(r"^IMAD\.(?:MOV|SHL|IADD)\b")
 _FIXED = re.compile(r"^(?:SR_?[A-Z][\w.]*|\{.*\})$")  # names in which digits are no numbers
@@ -154,6 +157,8 @@ def parse_operand(text: str) -> SassOperand:
         return SassOperand("$", (), text)
     if found := _NUMBER.fullmatch(text):
         return SassOperand("#", (_number(found[0]),))
+    if found := _WITH_MARKS.fullmatch(text):  # -1.5.NEG
+        return SassOperand("#", (_number(found[1]),), found[2])
     text = text.replace("] [", "][")  # XMAD.X prints c[0x0] [0x4]
     text = _NAMED.sub(lambda m: m[1] + ("R63" if m[1] else "R255") if m[0][-1] == "Z"
                       else f"{m[1]}P7", text)  # fmt: skip
@@ -163,8 +168,6 @@ def parse_operand(text: str) -> SassOperand:
     if "[" in body or "{" in body or "(" in body:
         suffix_start = max(body.rfind("]"), body.rfind("}"), body.rfind(")")) + 1
         body, suffix = body[:suffix_start], body[suffix_start:] + suffix
-    if signs == "-" and not bar and _NUMBER.fullmatch(body):  # -1.5.H1
-        signs, body = "", "-" + body
     numbers: list[int | float] = []
 
     def note(match: re.Match[str]) -> str:
