@@ -1,63 +1,39 @@
-"""Finds the encoding of one instruction word by flipping each bit and reading nvdisasm's text.
+"""Finds the roles of an instruction word's bits by flipping each and reading nvdisasm's text.
 
 A bit that changes one number belongs to that number, with the change as its weight. Bits that
-change one operand's marks are enumerated. A bit that changes nothing is silent. A flip that gives
-another form is noted in ``found``, as the seed of that form.
+change one operand's marks are enumerated. A bit that changes nothing is silent. Those that change
+modifiers of the opcode are for ``sass_modifiers``.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import combinations
 
 from sass_oracle import VOLTA_CONTROL, Oracle
+from sass_seed import Seed
 
 from tilewright.errors import SassError
 from tilewright.sass.encoding import (
     VOLTA,
-    MarkField,
-    NumberField,
     SassEncoding,
     float_bits,
     float_kind,
-    sorted_bits,
 )
 from tilewright.sass.sass_text import SassText, parse_instruction
 
 PASSES = 3  # flips around the seed, then around variations of it
+FLOATS = ("f32", "f64", "f16", "bf16")
 MARK_BITS = 8  # limit of the bits whose combinations are tried
-
-
-@dataclass
-class Seed:
-    """A word being studied: its bits' roles as found so far."""
-
-    word: int
-    at: int  # the offset at which nvdisasm read it
-    text: SassText
-    targets: frozenset[int]
-    kinds: tuple[str, ...]  # of the numbers
-    weights: dict[int, tuple[int, int]] = field(default_factory=dict)  # bit: (number, weight)
-    wrong: set[int] = field(default_factory=set)  # bits with two weights
-    mark_bits: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    reuse: dict[int, int] = field(default_factory=dict)  # operand: bit
-    uniform: bool = False
-    quiet: set[int] = field(default_factory=set)  # bits that changed nothing once
-    loud: set[int] = field(default_factory=set)  # bits that changed something once
-    choices: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    alone: dict[int, tuple[str, ...]] = field(default_factory=dict)  # bit: marks after its flip
 
 
 class Learner:
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
         self.coding = oracle.coding
-        self.entries: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
         self.asked = 0
-        self.found: dict[tuple[str, ...], int] = {}  # forms seen in flips: a word of each
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -103,14 +79,43 @@ class Learner:
         made = []
         for i, word in enumerate(words):
             one, two = said[2 * i], said[2 * i + 1]
-            if one is None or two is None or one[1].form != two[1].form:
+            if one is None or two is None or one[1].shape != two[1].shape:
                 continue
             pairs = enumerate(zip(one[1].numbers, two[1].numbers, strict=True))
             targets = frozenset(k for k, (a, b) in pairs if a != b and a == a)
             if any(isinstance(one[1].numbers[k], float) for k in targets):
                 continue
             made.append(Seed(word, one[0], one[1], targets, self.kinds(one[1], targets)))
+        self.choose_floats([s for s in made if any(isinstance(n, float) for n in s.text.numbers)])
         return made
+
+    def choose_floats(self, seeds: Sequence[Seed]) -> None:
+        """Set the kind of the seeds' floats to the one of which most flips change one bit."""
+        free = self.free_bits()
+        said = self.texts([s.word ^ 1 << b for s in seeds for b in free])
+        for i, seed in enumerate(seeds):
+            near = [x for x in said[i * len(free) : (i + 1) * len(free)] if x is not None]
+            near = [x for x in near if x[1].shape == seed.text.shape]
+            usual, best = seed.kinds, 0
+            for kind in (float_kind(seed.text.opcode), *FLOATS):
+                kinds = tuple(kind if k not in "it" else k for k in usual)
+                count = self.single_bits(replace(seed, kinds=kinds), near)
+                if count > best:
+                    seed.kinds, best = kinds, count
+
+    def single_bits(self, seed: Seed, near: Sequence[tuple[int, SassText]]) -> int:
+        """The number of texts that differ from a seed's in one bit of a float."""
+        before, count = self.own(seed), 0
+        if before is None:
+            return 0
+        for said in near:
+            after = self.values(seed, *said)
+            changed = [] if after is None else [
+                b - a for a, b, k in zip(before, after, seed.kinds, strict=True)
+                if a != b and k not in "it"
+            ]  # fmt: skip
+            count += len(changed) == 1 and not abs(changed[0]) & abs(changed[0]) - 1
+        return count
 
     def without_nans(self, words: Sequence[int]) -> list[int]:
         """The words; where an immediate is a NaN, one bit is flipped so that it is a number."""
@@ -120,7 +125,7 @@ class Learner:
             if text is not None and any(n != n for n in text[1].numbers):
                 flips = [words[i] ^ 1 << b for b in self.free_bits()]
                 for word, other in zip(flips, self.texts(flips), strict=True):
-                    if other and other[1].form == text[1].form:
+                    if other and other[1].shape == text[1].shape:
                         if all(n == n and abs(n) < 1e30 for n in other[1].numbers):
                             kept[i] = word
         return kept
@@ -145,9 +150,9 @@ class Learner:
         except SassError:
             return None
 
-    def learn(self, words: Sequence[int]) -> list[tuple[int, SassEncoding]]:
-        """The encoding of each word that can be studied: (word, encoding)."""
-        seeds = self.seeds(self.without_nans(words))
+    def study(self, words: Sequence[int]) -> list[Seed]:
+        """The words that can be studied, with the roles of their bits."""
+        seeds = [s for s in self.seeds(self.without_nans(words)) if self.own(s) is not None]
         rng = random.Random(len(words))
         for number in range(PASSES):
             bases = [self.variation(s, rng) if number else s.word for s in seeds]
@@ -155,7 +160,7 @@ class Learner:
         self.pairs(seeds)
         self.enumerate_marks(seeds)
         self.ask_reuse(seeds)
-        return [(s.word, self.entry(s)) for s in seeds if self.own(s) is not None]
+        return seeds
 
     def variation(self, seed: Seed, rng: random.Random) -> int:
         bits = [b for b in seed.weights if b not in seed.wrong]
@@ -168,8 +173,8 @@ class Learner:
         step = 1 + len(free)
         for i, seed in enumerate(seeds):
             base = said[step * i]
-            before = base and base[1].form == seed.text.form and self.values(seed, *base)
-            if not base or not before or base[1].marks != seed.text.marks:
+            before = base and same_form(base[1], seed.text) and self.values(seed, *base)
+            if not base or before is None or before is False or base[1].marks != seed.text.marks:
                 continue
             for k, bit in enumerate(free):
                 other = said[step * i + 1 + k]
@@ -189,13 +194,11 @@ class Learner:
     ) -> None:
         """Record the effect of one flipped bit."""
         at, text = other
-        if text.form != base.form or len(text.numbers) != len(before):
-            self.found.setdefault(text.form, word ^ 1 << bit)
+        after = self.values(seed, at, text) if text.shape == base.shape else None
+        if after is None or text.opcode != base.opcode:
             seed.loud.add(bit)
-            return
-        after = self.values(seed, at, text)
-        if after is None:
-            seed.loud.add(bit)
+            if after == before and text.marks == base.marks:
+                seed.modifier_bits.add(bit)
             return
         changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
         marked = [i for i, (a, b) in enumerate(zip(base.marks, text.marks, strict=True)) if a != b]
@@ -214,29 +217,33 @@ class Learner:
             seed.mark_bits[marked[0]].add(bit)
 
     def pairs(self, seeds: list[Seed]) -> None:
-        """Pairs of bits that are near each other, one without a role: marks that neither bit makes
-        by itself, other forms.
+        """Pairs of bits that are near each other, one without a role: marks or modifiers that
+        neither bit makes by itself.
         """
         words, places = [], []
         for i, seed in enumerate(seeds):
             marks = {b for bits in seed.mark_bits.values() for b in bits}
-            rest = [b for b in self.free_bits() if b not in seed.weights and b >= 12]
+            rest = [b for b in self.free_bits() if seed.is_free(b) and b >= 12]
             for a, b in combinations(rest, 2):
-                if b - a <= 3 and not {a, b} <= marks:
+                if b - a <= 3 and not {a, b} <= marks and not {a, b} <= seed.modifier_bits:
                     words.append(seed.word ^ 1 << a ^ 1 << b)
                     places.append((i, a, b))
         for (i, a, b), other in zip(places, self.texts(words), strict=True):
             if other is None:
                 continue
             seed = seeds[i]
-            if other[1].form != seed.text.form:
-                self.found.setdefault(other[1].form, seed.word ^ 1 << a ^ 1 << b)
+            if other[1].shape != seed.text.shape:
+                continue
+            same = self.values(seed, *other) == self.own(seed)
+            if other[1].opcode != seed.text.opcode:
+                if same and other[1].marks == seed.text.marks and not {a, b} & seed.modifier_bits:
+                    seed.modifier_bits |= {a, b}
                 continue
             marks = zip(seed.text.marks, other[1].marks, strict=True)
             marked = [k for k, (x, y) in enumerate(marks) if x != y]
             if other[1].marks in (seed.alone.get(a), seed.alone.get(b)):
                 continue
-            if len(marked) == 1 and self.values(seed, *other) == self.own(seed):
+            if len(marked) == 1 and same:
                 seed.mark_bits[marked[0]] |= {a, b}
 
     def own(self, seed: Seed) -> list[int] | None:
@@ -246,7 +253,7 @@ class Learner:
         words, places = [], []
         for seed in seeds:
             for operand, bits in seed.mark_bits.items():
-                free = sorted(b for b in bits if b not in seed.weights)[:MARK_BITS]
+                free = sorted(b for b in bits if seed.is_free(b))[:MARK_BITS]
                 for n in range(1 << len(free)):
                     word = seed.word & ~sum(1 << b for b in free)
                     word |= sum(1 << b for k, b in enumerate(free) if n >> k & 1)
@@ -255,7 +262,7 @@ class Learner:
         for (seed, operand, mask), word, other in zip(
             places, words, self.texts(words), strict=True
         ):
-            if other is None or other[1].form != seed.text.form:
+            if other is None or not same_form(other[1], seed.text):
                 continue
             text = other[1]
             others = [i for i in range(len(text.marks)) if i != operand]
@@ -276,7 +283,7 @@ class Learner:
                 said = self.oracle.ask(words, 1 << k)
             for seed, other in zip(seeds, said, strict=True):
                 text = other and self.parsed(other)
-                if text and text[1].reuse and text[1].form == seed.text.form:
+                if text and text[1].reuse and same_form(text[1], seed.text):
                     seed.reuse[text[1].reuse.bit_length() - 1] = k
         guarded = self.oracle.ask([s.word | self.plain | 6 << self.coding.guard for s in seeds])
         for seed, other in zip(seeds, guarded, strict=True):
@@ -285,60 +292,11 @@ class Learner:
 
     def entry(self, seed: Seed) -> SassEncoding:
         """The encoding that follows from the bits' roles."""
-        marks = []
-        mark_mask = 0
-        for i, name in enumerate(seed.text.marks):
-            bits = seed.mark_bits.get(i, set())
-            mask = sum(1 << b for b in bits) if len(seed.choices.get(i, {})) > 1 else 0
-            mask &= ~mark_mask
-            choices = seed.choices[i] if mask else {name: 0}
-            if any(bits & ~mask for bits in choices.values()):
-                mask, choices = 0, {name: 0}
-            mark_mask |= mask
-            marks.append(MarkField(mask, tuple(sorted(choices.items()))))
         before = self.own(seed)
         assert before is not None
-        numbers = []
-        for i, kind in enumerate(seed.kinds):
-            weights = [
-                (b, w)
-                for b, (k, w) in seed.weights.items()
-                if k == i and b not in seed.wrong and not mark_mask >> b & 1
-            ]
-            constant = before[i] - sum(w for b, w in weights if seed.word >> b & 1)
-            numbers.append(NumberField(kind, constant, sorted_bits(weights)))
-        bare = SassEncoding(seed.text.form, 0, tuple(numbers), tuple(marks))
-        base = seed.word & ~bare.variable & ~self.coding.outside
-        reuse = tuple(sorted(seed.reuse.items()))
-        quiet = {b for b in seed.quiet - seed.loud if not mark_mask >> b & 1}
-        silent = sum(1 << b for b in quiet)
-        fields = bare.form, base, bare.numbers, bare.marks
-        return SassEncoding(*fields, seed.uniform, reuse, silent)
+        return seed.entry(before, self.coding)
 
-    # --- trials -----------------------------------------------------------------------------------
 
-    def trial(self, entries: Sequence[SassEncoding], count: int, rng: random.Random) -> set[int]:
-        """Indexes of the encodings for which a random word's text encodes to other bits."""
-        words, owners = [], []
-        for i, entry in enumerate(entries):
-            for _ in range(count):
-                word = entry.base
-                for number in entry.numbers:
-                    word |= sum(1 << b for b, _ in number.bits if rng.random() < 0.5)
-                for marks in entry.marks:
-                    word |= rng.choice(marks.choices)[1]
-                words.append(word)
-                owners.append(i)
-        bad = set()
-        for i, word, said in zip(owners, words, self.texts(words), strict=True):
-            if said is None:
-                continue
-            try:
-                mine = entries[i].encode(said[1], self.next(said[0]))
-            except SassError:
-                continue
-            except ValueError:  # another form
-                continue
-            if said[1].form == entries[i].form and (mine ^ word) & ~entries[i].silent:
-                bad.add(i)
-        return bad
+def same_form(one: SassText, other: SassText) -> bool:
+    """Whether two texts differ at most in numbers and marks."""
+    return one.opcode == other.opcode and one.shape == other.shape

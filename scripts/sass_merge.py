@@ -1,37 +1,114 @@
-"""Adds encodings to those of an older table so that a text has one word: an entry is taken if no
-entry of its form before it encodes a sample of its words to other bits, nor it a sample of theirs.
+"""Chooses encodings so that a text has one word: one is taken if none of its shape before it
+encodes a sample of its words to other bits, nor it a sample of theirs.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tilewright.errors import SassError
-from tilewright.sass.encoding import SassEncoding
+from tilewright.sass.encoding import MarkField, SassEncoding
 from tilewright.sass.sass_text import SassText, parse_instruction
 
 SAMPLES = 10  # words of each entry
 NEXT = 16_000  # the offset after the instruction
 
 
-def consistent(
-    trusted: Iterable[SassEncoding], entries: Iterable[SassEncoding]
-) -> tuple[SassEncoding, ...]:
-    """All trusted entries, then those that agree with the ones before them and whose text reads as
-    it is written.
+def consistent(entries: Iterable[SassEncoding]) -> tuple[SassEncoding, ...]:
+    """Those encodings that agree with the ones before them and whose text reads as it is written,
+    without those that the others make superfluous.
     """
     rng = random.Random(3)
     kept: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
-    for entry in trusted:
-        kept[entry.form].append(entry)
+    unreadable: Counter[str] = Counter()
+    differing: Counter[str] = Counter()
     for entry in entries:
-        known = kept[entry.form]
-        if entry not in known and is_readable(entry, rng):
-            if not any(differ(a, entry, rng) or differ(entry, a, rng) for a in known):
-                known.append(entry)
-    return tuple(entry for known in kept.values() for entry in known)
+        known = kept[entry.shape]
+        if entry in known:
+            continue
+        if not is_readable(entry, rng):
+            unreadable[entry.shape[0]] += 1
+        elif (changed := together(known, entry, rng)) is None:
+            differing[entry.shape[0]] += 1
+        else:
+            known[:] = changed
+    print(f"unreadable: {dict(unreadable)}\ndiffering: {dict(differing)}")
+    return tuple(e for known in kept.values() for e in needed(known, rng))
+
+
+def conflicting(entries: Iterable[SassEncoding]) -> set[tuple[str, ...]]:
+    """The shapes of which some encodings do not agree."""
+    rng = random.Random(5)
+    kept: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
+    found = set()
+    for entry in entries:
+        changed = together(kept[entry.shape], entry, rng)
+        if changed is None:
+            found.add(entry.shape)
+        else:
+            kept[entry.shape] = changed
+    return found
+
+
+def together(
+    known: list[SassEncoding], entry: SassEncoding, rng: random.Random
+) -> list[SassEncoding] | None:
+    """Encodings of a shape and one more; None if they differ in other than silent bits, which are
+    set to what the others have.
+    """
+    found = []
+    for one in known:
+        bits = difference(entry, one, rng) | difference(one, entry, rng)
+        if own := bits & entry.silent:
+            entry = replace(entry, base=entry.base ^ own)
+        if its := bits & one.silent & ~own:
+            one = replace(one, base=one.base ^ its)
+        found.append(one)
+        if bits & ~own & ~its:
+            return None
+    changed = [one for one, before in zip(found, known, strict=True) if one is not before]
+    pairs = [(a, b) for a in (entry, *changed) for b in found if a is not b]
+    if any(difference(a, b, rng) | difference(b, a, rng) for a, b in pairs):
+        return None
+    return [*found, entry]
+
+
+def needed(known: list[SassEncoding], rng: random.Random) -> list[SassEncoding]:
+    """The encodings of a shape without those whose every modifier and mark the others have."""
+    left = sorted(known, key=lambda e: e.variable.bit_count(), reverse=True)
+    for entry in reversed(list(left)):
+        rest = [e for e in left if e is not entry]
+        if rest and all(is_encoded(rest, one, rng) for one in each_choice(entry)):
+            left = rest
+    return left
+
+
+def each_choice(entry: SassEncoding) -> Iterator[SassEncoding]:
+    """The encoding with one choice of one field fixed, for each."""
+    yield entry
+    for name in ("marks", "modifiers"):
+        fields = getattr(entry, name)
+        for i, part in enumerate(fields):
+            for choice in part.choices if len(part.choices) > 1 else ():
+                only = MarkField(part.mask, (choice,))
+                yield replace(entry, **{name: (*fields[:i], only, *fields[i + 1 :])})
+
+
+def is_encoded(others: list[SassEncoding], entry: SassEncoding, rng: random.Random) -> bool:
+    """Whether other encodings turn texts of an encoding into its words."""
+    for word, text in words_and_texts(entry, rng):
+        for other in others:
+            try:
+                if not (other.encode(text, NEXT) ^ word) & ~other.silent:
+                    break
+            except (SassError, ValueError):
+                continue
+        else:
+            return False
+    return True
 
 
 def words_and_texts(entry: SassEncoding, rng: random.Random) -> Iterator[tuple[int, SassText]]:
@@ -40,23 +117,23 @@ def words_and_texts(entry: SassEncoding, rng: random.Random) -> Iterator[tuple[i
         word = entry.base
         for number in entry.numbers:
             word |= sum(1 << b for b, _ in number.bits if rng.random() < (i + 1) / (SAMPLES + 1))
-        for marks in entry.marks:
+        for marks in (*entry.marks, *entry.modifiers):
             word |= rng.choice(marks.choices)[1]
         try:
-            yield word, SassText(entry.form[0], entry.decode(word, NEXT))
+            yield word, SassText(entry.opcode(word), entry.decode(word, NEXT))
         except SassError:
             continue
 
 
-def differ(one: SassEncoding, other: SassEncoding, rng: random.Random) -> bool:
-    """Whether ``other`` encodes a text of ``one`` to other bits."""
+def difference(one: SassEncoding, other: SassEncoding, rng: random.Random) -> int:
+    """The bits in which ``other`` encodes texts of ``one`` otherwise."""
+    bits = 0
     for word, text in words_and_texts(one, rng):
         try:
-            if other.encode(text, NEXT) != word:
-                return True
+            bits |= (other.encode(text, NEXT) ^ word) & ~other.silent
         except (SassError, ValueError):
             continue
-    return False
+    return bits
 
 
 def is_readable(entry: SassEncoding, rng: random.Random) -> bool:

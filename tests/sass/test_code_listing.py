@@ -24,6 +24,7 @@ from tilewright.sass import (
     with_code,
 )
 from tilewright.sass.encoding_table import ARCHITECTURES
+from tilewright.sass.sass_text import parse_operand
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 SM_90 = encoding_table(90)
@@ -240,3 +241,20 @@ def test_jumps_of_sm_52_have_no_guard_and_textures_have_phases() -> None:
     assert [x for x in lines if x in disassemble(table, code)] == lines
     with pytest.raises(SassError, match="SSY must have no guard"):
         assemble(table, ".L_0:\n--:-:-:-:1 @P0 SSY `(.L_0)")
+
+
+def test_reuse_bits_without_a_text_are_hidden_bits() -> None:
+    table = encoding_table(80)
+    word = 0x019E03FF3000641F0E0E7B60 | 1 << 124 | 0x7F1 << 105  # as ptxas writes TEX.SCR.LL
+    code = word.to_bytes(16, "little")
+    text = disassemble(table, code)
+    assert "TEX.SCR.LL RZ, R14, R14, R31, 0x0, 0x64, 2D, 0x3" in text
+    assert f"&hidden={1 << 124:#x}" in text
+    assert assemble(table, text) == code
+
+
+def test_an_immediate_keeps_its_fraction_before_a_mark() -> None:
+    for text, number, marks in (("-1.5.NEG", -1.5, ".NEG"), ("7.25e-09.H1", 7.25e-09, ".H1")):
+        operand = parse_operand(text)
+        assert (operand.kind, operand.numbers, operand.marks) == ("#", (number,), marks)
+        assert str(operand) == text

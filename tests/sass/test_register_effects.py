@@ -63,7 +63,7 @@ def test_a_guard_is_apart_from_operands() -> None:
 
 @pytest.mark.parametrize("sm", sorted(ROWS))
 def test_every_known_encoding_has_properties(sm: int) -> None:
-    names = {e.form[0].split(".")[0].split(":")[0] for e in encoding_table(sm).entries}
+    names = {e.shape[0].split(":")[0] for e in encoding_table(sm).entries}
     assert not names - ROWS[sm].keys()
 
 

@@ -1,12 +1,13 @@
-"""The encoding of one form of instruction: which bits hold which number, mark and modifier.
+"""The encoding of one shape of instruction: which bits hold which number, mark and modifier.
 
-A form is an opcode with its modifiers and its operands' kinds. Its bits are fixed, or belong to a
-number (each bit has a weight) or to an operand's marks (an enumeration). Scheduling control and
-guard are not part of it: ``SassCoding`` says where an architecture keeps them.
+A shape is a mnemonic with its operands' kinds. Its bits are fixed, or belong to a number (each bit
+has a weight), to an operand's marks or to some of the opcode's modifiers (enumerations). Scheduling
+control and guard are not part of it: ``SassCoding`` says where an architecture keeps them.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class SassCoding:
 
 VOLTA = SassCoding(128, 12, 105)  # sm_70 and later
 MAXWELL = SassCoding(64, 16, None)
+
+
+REUSE = 122  # the lowest bit of the reuse field of VOLTA
+_REUSE = 15 << REUSE
 
 
 class Unencodable(SassError):
@@ -101,39 +106,48 @@ class NumberField:
         return value if self.kind in "it" else float_of(value, self.kind)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MarkField:
-    """An operand's marks: the bits in ``mask``, by the marks."""
+    """An operand's marks, or modifiers of the opcode: the bits in ``mask``, by the text."""
 
     mask: int
     choices: tuple[tuple[str, int], ...]
 
+    @cached_property
+    def bits(self) -> dict[str, int]:
+        """The bits by the text."""
+        return dict(reversed(self.choices))
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {bits: name for name, bits in reversed(self.choices)}
+
     def encode(self, marks: str) -> int:
         """The field's bits. Raises Unencodable."""
-        for name, bits in self.choices:
-            if name == marks:
-                return bits
+        if (found := self.bits.get(marks)) is not None:
+            return found
         known = " ".join(sorted(name or "(none)" for name, _ in self.choices)[:12])
         raise Unencodable(f"an operand's marks must be one of {known}, got {marks or '(none)'}")
 
     def decode(self, word: int) -> str:
         """The marks. Raises Unencodable for bits without a name."""
-        for name, bits in self.choices:
-            if word & self.mask == bits:
-                return name
-        raise Unencodable("unnamed bits")
+        found = self._texts.get(word & self.mask)
+        if found is None:
+            raise Unencodable("unnamed bits")
+        return found
 
 
 @dataclass(frozen=True)
 class SassEncoding:
-    """A form's bits: ``base`` with every field zero, a field for each number, marks for each
+    """A shape's bits: ``base`` with every field zero, a field for each number, marks for each
     operand, and the bit of each operand's ``.reuse`` (operand, bit of the reuse field). ``silent``
-    bits change nothing in nvdisasm's text. ``fixed_reuse`` are reuse bits that belong to the form:
-    .T and .P of texture instructions. ``guarded`` tells whether it can have a guard; without, the
-    guard's bits are 0.
+    bits change nothing in nvdisasm's text; on sm_70 and later reuse bits can be among them, as of
+    TEX.SCR. ``fixed_reuse`` are reuse bits that belong to the
+    modifiers: .T and .P of texture instructions. ``guarded`` tells whether it can have a guard;
+    without, the guard's bits are 0. The opcode is the mnemonic and a text of each of ``modifiers``.
     """
 
-    form: tuple[str, ...]
+    shape: tuple[str, ...]
     base: int
     numbers: tuple[NumberField, ...]
     marks: tuple[MarkField, ...]
@@ -142,14 +156,34 @@ class SassEncoding:
     silent: int = 0
     fixed_reuse: int = 0
     guarded: bool = True
+    modifiers: tuple[MarkField, ...] = ()
 
     @cached_property
     def variable(self) -> int:
         """All bits of the fields."""
         mask = 0
-        for mine in [n.mask for n in self.numbers] + [m.mask for m in self.marks]:
-            mask |= mine
+        for number in self.numbers:
+            mask |= number.mask
+        for marks in (*self.marks, *self.modifiers):
+            mask |= marks.mask
         return mask
+
+    @property
+    def size(self) -> float:
+        """The logarithm, to base 2, of the number of its words, silent bits left out."""
+        fields = (*self.marks, *self.modifiers)
+        choices = sum(math.log2(len(field.choices)) for field in fields)
+        return sum(len(n.bits) for n in self.numbers) + choices
+
+    def modifier_bits(self, modifiers: str) -> int | None:
+        """The bits of an opcode's modifiers, ``.E.64``; None for others than the encoding's."""
+        if modifiers not in self._modifiers:
+            self._modifiers[modifiers] = _split_modifiers(self.modifiers, modifiers)
+        return self._modifiers[modifiers]
+
+    @cached_property
+    def _modifiers(self) -> dict[str, int | None]:
+        return {}
 
     def encode(self, text: SassText, next_offset: int = 0) -> int:
         """The word without guard and control; ``next_offset`` is that of the next instruction.
@@ -158,7 +192,10 @@ class SassEncoding:
         """
         if text.hidden & ~self.silent:
             raise Unencodable(f"hidden bits must be in {self.silent:#x}, got {text.hidden:#x}")
-        word = self.base ^ text.hidden
+        modifiers = self.modifier_bits(text.modifiers)
+        if modifiers is None:
+            raise Unencodable(f"{text.opcode} must have other modifiers")
+        word = self.base ^ text.hidden & ~_REUSE | modifiers
         for field, number in zip(self.numbers, text.numbers, strict=True):
             if field.kind == "t" and isinstance(number, int):
                 number = signed64(number - next_offset)
@@ -175,6 +212,10 @@ class SassEncoding:
         """The silent bits in which a word differs from ``base``."""
         return (word ^ self.base) & self.silent
 
+    def opcode(self, word: int) -> str:
+        """The opcode of a word that matches. Raises Unencodable."""
+        return self.shape[0] + "".join([x.decode(word) for x in self.modifiers])
+
     def decode(self, word: int, next_offset: int = 0) -> tuple[SassOperand, ...]:
         """The operands of a word that matches. Raises Unencodable."""
         numbers = [
@@ -182,27 +223,43 @@ class SassEncoding:
             for f in self.numbers
         ]
         found = []
-        for kind, marks in zip(self.form[1:], self.marks, strict=True):
+        for kind, marks in zip(self.shape[1:], self.marks, strict=True):
             count = kind.count("#")
             found.append(SassOperand(kind, tuple(numbers[:count]), marks.decode(word)))
             del numbers[:count]
         return tuple(found)
 
-    def reuse_bits(self, operands: int) -> int:
-        """The reuse field of operands given as a bit mask. Raises Unencodable."""
+    def reuse_bits(self, operands: int, hidden: int = 0) -> int:
+        """The reuse field of operands given as a bit mask, and of a text's hidden bits. Raises
+        Unencodable.
+        """
         bits = dict(self.reuse)
-        asked = [i for i in range(len(self.form)) if operands >> i & 1]
+        asked = [i for i in range(len(self.shape)) if operands >> i & 1]
         if not all(i in bits for i in asked):
-            raise Unencodable(f"{self.form[0]} must reuse operands {sorted(bits)}, got {asked}")
-        return sum(1 << bits[i] for i in asked) | self.fixed_reuse
+            raise Unencodable(f"{self.shape[0]} must reuse operands {sorted(bits)}, got {asked}")
+        return sum(1 << bits[i] for i in asked) | self.fixed_reuse | (hidden & _REUSE) >> REUSE
 
     def reused(self, field: int) -> int | None:
-        """The operands, as a bit mask, that a reuse field names; None for unknown bits."""
+        """The operands, as a bit mask, that a reuse field names, silent bits left out; None for
+        unknown bits.
+        """
         if self.fixed_reuse:
             return 0 if field == self.fixed_reuse else None
         known = {bit: operand for operand, bit in self.reuse}
-        bits = [b for b in range(4) if field >> b & 1]
+        bits = [b for b in range(4) if (field & ~(self.silent >> REUSE)) >> b & 1]
         return sum(1 << known[b] for b in bits) if all(b in known for b in bits) else None
+
+
+def _split_modifiers(fields: Sequence[MarkField], text: str) -> int | None:
+    """The bits of modifiers, split into a text of each field; None where they can't be."""
+    if not fields:
+        return None if text else 0
+    for name in sorted(fields[0].bits, key=len, reverse=True):
+        if text.startswith(name):
+            rest = _split_modifiers(fields[1:], text[len(name) :])
+            if rest is not None:
+                return rest | fields[0].bits[name]
+    return None
 
 
 def signed64(number: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -22,9 +22,12 @@ from .encoding import (
     SassCoding,
     SassEncoding,
 )
+from .sass_text import SassText
 
 _OPCODE_BITS = 0xFFF  # of sm_70 and later
 _MAXWELL_OPCODE = 56  # the lowest of the bits that tell most opcodes of sm_5x and sm_6x apart
+
+_ByMask = dict[tuple[float, int], dict[int, list[SassEncoding]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,34 +50,39 @@ class EncodingTable:
         return VOLTA if self.sm >= 70 else MAXWELL
 
     @cached_property
-    def by_form(self) -> dict[tuple[str, ...], list[SassEncoding]]:
-        """The encodings of each form, the one with the most fixed bits last."""
+    def by_shape(self) -> dict[tuple[str, ...], list[SassEncoding]]:
+        """The encodings of each shape, the one with the most fixed bits last."""
         found: dict[tuple[str, ...], list[SassEncoding]] = defaultdict(list)
         for entry in sorted(self.entries, key=lambda e: -e.variable.bit_count()):
-            found[entry.form].append(entry)
-        return found
+            found[entry.shape].append(entry)
+        return dict(found)
+
+    def encodings(self, text: SassText) -> list[SassEncoding]:
+        """The encodings of a text's opcode and kinds of operands, in the order of ``by_shape``."""
+        found = self.by_shape.get(text.shape, ())
+        return [e for e in found if e.modifier_bits(text.modifiers) is not None]
 
     @cached_property
-    def by_mnemonic(self) -> dict[str, list[tuple[str, ...]]]:
-        """The forms of each opcode without its modifiers."""
-        found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-        for form in self.by_form:
-            found[form[0].split(".")[0]].append(form)
+    def by_mnemonic(self) -> dict[str, list[SassEncoding]]:
+        """The encodings of each mnemonic."""
+        found: dict[str, list[SassEncoding]] = defaultdict(list)
+        for entry in self.entries:
+            found[entry.shape[0]].append(entry)
         return dict(found)
 
     @cached_property
-    def _by_opcode(self) -> dict[int, dict[int, dict[int, list[SassEncoding]]]]:
-        """The encodings by ``_opcode_bits`` of their words, by the mask of their fixed bits, those
-        with the most fixed bits first, and by these bits.
+    def _by_opcode(self) -> dict[int, _ByMask]:
+        """The encodings by ``_opcode_bits`` of their words, by their size and the mask of their
+        fixed bits, small ones first, and by these bits.
         """
-        found: dict[int, dict[int, dict[int, list[SassEncoding]]]] = defaultdict(dict)
-        for entry in sorted(self.entries, key=lambda e: e.variable.bit_count()):
+        found: dict[int, _ByMask] = defaultdict(dict)
+        for size, entry in sorted(((e.size, e) for e in self.entries), key=lambda x: x[0]):
             free = self._opcode_bits(entry.variable | entry.silent)
             fixed = self._opcode_bits(entry.base) & ~free
             mask = ~(entry.variable | entry.silent)
             bits = free
             while True:  # every subset of the free bits
-                masks = found[fixed | bits].setdefault(mask, defaultdict(list))
+                masks = found[fixed | bits].setdefault((size, mask), defaultdict(list))
                 masks[entry.base & mask].append(entry)
                 if not bits:
                     break
@@ -82,10 +90,10 @@ class EncodingTable:
         return found
 
     def candidates(self, word: int) -> Iterator[SassEncoding]:
-        """The encodings whose fixed bits a word without guard and control has, those with the
-        most fixed bits first.
+        """The encodings whose fixed bits a word without guard and control has, those of the
+        fewest words first.
         """
-        for mask, by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
+        for (_, mask), by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
             yield from by_bits.get(word & mask, ())
 
     def _opcode_bits(self, word: int) -> int:
@@ -99,18 +107,23 @@ class EncodingTable:
         def pooled(value: object) -> int:
             return pool.setdefault(json.dumps(value, separators=(",", ":")), len(pool))
 
-        groups: dict[str, list[list[object]]] = defaultdict(list)
-        for e in sorted(self.entries, key=lambda e: (e.form[1:], e.form[0])):
-            fields = [
-                list(e.form[1:]),
+        def of_marks(fields: Iterable[MarkField]) -> list[int]:
+            return [pooled([f"{m.mask:x}", [[k, f"{v:x}"] for k, v in m.choices]]) for m in fields]
+
+        rows = [
+            [
+                list(e.shape),
+                f"{e.base:x}",
+                of_marks(e.modifiers),
                 [pooled([n.kind, n.constant, [list(b) for b in n.bits]]) for n in e.numbers],
-                [pooled([f"{m.mask:x}", [[k, f"{v:x}"] for k, v in m.choices]]) for m in e.marks],
+                of_marks(e.marks),
                 int(e.uniform) | (not e.guarded) << 1,
                 [list(r) for r in e.reuse],
                 f"{e.silent:x}",
+                e.fixed_reuse,
             ]
-            groups[json.dumps(fields)].append([e.form[0], f"{e.base:x}", e.fixed_reuse])
-        rows = [[*json.loads(fields), forms] for fields, forms in groups.items()]
+            for e in sorted(self.entries, key=lambda e: (e.shape[1:], e.shape[0]))
+        ]
         content = {
             "arch": self.arch, "tool": self.tool, "date": self.date,
             "pool": [json.loads(x) for x in pool], "rows": rows,
@@ -121,28 +134,27 @@ class EncodingTable:
     def unpack(cls, data: bytes) -> EncodingTable:
         """Read a table's file."""
         content = json.loads(lzma.decompress(data))
-        pool = content["pool"]
-        entries = tuple(e for row in content["rows"] for e in _entries(row, pool))
+        pool = [_field(*fields) for fields in content["pool"]]
+        entries = tuple(_entry(row, pool) for row in content["rows"])
         return cls(content["arch"], content["tool"], content["date"], entries)
 
 
-def _entries(row: list[Any], pool: list[Any]) -> list[SassEncoding]:
-    """The encodings of a row: forms that differ in their opcode and their fixed bits alone."""
-    kinds, numbers, marks, guard, reuse, silent, forms = row
-    fields = tuple(
-        NumberField(kind, constant, tuple((bit, weight) for bit, weight in bits))
-        for kind, constant, bits in (pool[i] for i in numbers)
-    )
-    choices = tuple(
-        MarkField(int(mask, 16), tuple((name, int(bits, 16)) for name, bits in names))
-        for mask, names in (pool[i] for i in marks)
-    )
-    pairs = tuple((operand, bit) for operand, bit in reuse)
-    rest = bool(guard & 1), pairs, int(silent, 16)
-    return [
-        SassEncoding((opcode, *kinds), int(base, 16), fields, choices, *rest, fixed, not guard & 2)
-        for opcode, base, fixed in forms
-    ]
+def _field(first: str, *rest: Any) -> NumberField | MarkField:
+    """A field of the pool: a number's kind, constant and bits; or a mask and its texts."""
+    if len(rest) == 2:
+        constant, bits = rest
+        return NumberField(first, constant, tuple((bit, weight) for bit, weight in bits))
+    return MarkField(int(first, 16), tuple((name, int(bits, 16)) for name, bits in rest[0]))
+
+
+def _entry(row: list[Any], pool: list[Any]) -> SassEncoding:
+    """The encoding of a row of the file."""
+    shape, base, modifiers, numbers, marks, guard, reuse, silent, fixed = row
+    return SassEncoding(
+        tuple(shape), int(base, 16), tuple(pool[i] for i in numbers), tuple(pool[i] for i in marks),
+        bool(guard & 1), tuple((operand, bit) for operand, bit in reuse), int(silent, 16), fixed,
+        not guard & 2, tuple(pool[i] for i in modifiers),
+    )  # fmt: skip
 
 
 ARCHITECTURES = {90: "sm_90a", 80: "sm_80", 52: "sm_52"}  # the table of each sm number

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from ..errors import SassError
 from .control_code import ControlCode
-from .encoding import SassEncoding, Unencodable
+from .encoding import REUSE, SassEncoding, Unencodable
 from .encoding_table import EncodingTable
 from .sass_text import ALWAYS, SassText
 
@@ -58,18 +58,19 @@ def _decode(
         return None
     guard = guard if entry.guarded else ALWAYS
     try:
+        opcode = entry.opcode(core)
         operands = entry.decode(core, next_offset)
     except Unencodable:
         return None
     uniform = entry.uniform and guard != ALWAYS
-    hidden = entry.hidden(core)
-    return SassText(entry.form[0], operands, guard & 7, bool(guard >> 3), uniform, reused, hidden)
+    hidden = entry.hidden(core) | reuse << REUSE & entry.silent
+    return SassText(opcode, operands, guard & 7, bool(guard >> 3), uniform, reused, hidden)
 
 
 def _target(entry: SassEncoding) -> int | None:
     """The operand that is a branch target."""
     at = 0
-    for i, kind in enumerate(entry.form[1:]):
+    for i, kind in enumerate(entry.shape[1:]):
         count = kind.count("#")
         if any(n.kind == "t" for n in entry.numbers[at : at + count]):
             return i
@@ -85,7 +86,7 @@ def _encoded(table: EncodingTable, text: SassText, next_offset: int) -> int | No
 
 
 def _encode(table: EncodingTable, text: SassText, next_offset: int) -> tuple[SassEncoding, int]:
-    entries = table.by_form.get(text.form)
+    entries = table.encodings(text)
     if not entries:
         raise SassError(
             f"{' '.join(text.form)} must be an instruction of {table.arch}, got an unknown form",
@@ -113,7 +114,7 @@ def encode_instruction(
     if text.guard != ALWAYS and text.uniform != entry.uniform:
         kind = "uniform predicate" if entry.uniform else "predicate"
         raise SassError(f"the guard of {text.opcode} must be a {kind}, got {text}")
-    control = replace(control, reuse=entry.reuse_bits(text.reuse))
+    control = replace(control, reuse=entry.reuse_bits(text.reuse, text.hidden))
     if entry.guarded:
         word |= (text.guard | text.negated << 3) << table.coding.guard
     if table.coding.control is not None:
@@ -123,11 +124,22 @@ def encode_instruction(
 
 def nearest_forms(table: EncodingTable, text: SassText, count: int = 3) -> list[str]:
     """The known forms most like a text's, as ``OPCODE kind, kind``."""
-    name = text.opcode.split(".")[0]
+    name = text.shape[0]
     if name not in table.by_mnemonic:
         name = next(iter(get_close_matches(name, list(table.by_mnemonic), 1, 0.0)), "")
-    forms = sorted(table.by_mnemonic.get(name, ()), key=lambda f: _distance(f, text.form))
+    known = {_nearest_form(e, text) for e in table.by_mnemonic.get(name, ())}
+    forms = sorted(known, key=lambda f: (_distance(f, text.form), f))
     return get_close_matches(_shown(text.form), [_shown(f) for f in forms[:_NEAREST]], count, 0.0)
+
+
+def _nearest_form(entry: SassEncoding, text: SassText) -> tuple[str, ...]:
+    """The opcode and kinds of an encoding whose modifiers are most like a text's."""
+    wanted = set(text.modifiers.split("."))
+    names = [
+        min(field.bits, key=lambda name: len(set(name.split(".")) ^ wanted))
+        for field in entry.modifiers
+    ]
+    return (entry.shape[0] + "".join(names), *entry.shape[1:])
 
 
 def _distance(form: tuple[str, ...], wanted: tuple[str, ...]) -> int:

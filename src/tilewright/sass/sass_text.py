@@ -26,6 +26,9 @@ _NUMBER = re.compile(
     r"|(?<=[A-Za-z])\d+(?![A-Za-z_0-9])"
     r"|(?<![A-Za-z_0-9.])[+-](?:INF|QNAN|SNAN)\b"
 )
+_WITH_MARKS = re.compile(
+    r"(-?(?:0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)|[+-](?:INF|QNAN|SNAN))((?:\.[A-Z]\w*)+)"
+)
 _MARKS = re.compile(r"([-~!]*)(\|?)(.*?)(\|?)((?:\.[A-Za-z_0-9]+)*)", re.DOTALL)
 _ALIAS = re.compile(r"^IMAD\.(?:MOV|SHL|IADD)\b")
 _FIXED = re.compile(r"^(?:SR_?[A-Z][\w.]*|\{.*\})$")  # names in which digits are no numbers
@@ -83,8 +86,19 @@ class SassText:
 
     @property
     def form(self) -> tuple[str, ...]:
-        """The opcode and the operands' kinds: what selects an encoding."""
+        """The opcode and the operands' kinds."""
         return (self.opcode, *(x.kind for x in self.operands))
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The mnemonic and the operands' kinds: what selects encodings."""
+        return (self.opcode.partition(".")[0], *(x.kind for x in self.operands))
+
+    @property
+    def modifiers(self) -> str:
+        """The opcode after the mnemonic: ``.E.64``."""
+        _, dot, rest = self.opcode.partition(".")
+        return dot + rest
 
     @property
     def numbers(self) -> tuple[int | float, ...]:
@@ -143,6 +157,8 @@ def parse_operand(text: str) -> SassOperand:
         return SassOperand("$", (), text)
     if found := _NUMBER.fullmatch(text):
         return SassOperand("#", (_number(found[0]),))
+    if found := _WITH_MARKS.fullmatch(text):  # -1.5.NEG
+        return SassOperand("#", (_number(found[1]),), found[2])
     text = text.replace("] [", "][")  # XMAD.X prints c[0x0] [0x4]
     text = _NAMED.sub(lambda m: m[1] + ("R63" if m[1] else "R255") if m[0][-1] == "Z"
                       else f"{m[1]}P7", text)  # fmt: skip

@@ -99,7 +99,7 @@ class InstructionSyntax:
 
     def _with_numbers(self, text: SassText, operands: str, line: SourceLine) -> SassText:
         """Each immediate as the type that its field has. Raises SassError for an unknown form."""
-        entries = self.table.by_form.get(text.form)
+        entries = self.table.encodings(text)
         if not entries:
             raise self._unknown(text, operands, line)
         reason = ""

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ..encoding_table import EncodingTable
 from ..machine.instruction_properties import instruction_properties
-from ..sass_text import SassText
+from ..sass_text import SassOperand, SassText
 
 _RZ = 255
 _SLOT_BITS = {8: 0, 20: 1, 39: 2}, {24: 0, 32: 1, 64: 2}  # the lowest bit of a slot's number
@@ -43,14 +43,14 @@ class OperandSlots:
 
 def operand_slots(table: EncodingTable, text: SassText) -> OperandSlots:
     """The slots of an instruction's operands, from the fields of its encoding."""
-    return _of_form(table, text.form, text.opcode)
+    return _of_form(table, text.form)
 
 
 @lru_cache(1 << 12)
-def _of_form(table: EncodingTable, form: tuple[str, ...], opcode: str) -> OperandSlots:
+def _of_form(table: EncodingTable, form: tuple[str, ...]) -> OperandSlots:
     found: list[int | None] = [None, None, None]
-    entries = table.by_form.get(form, [])
-    properties = instruction_properties(table.sm, opcode)
+    entries = table.encodings(SassText(form[0], tuple(SassOperand(kind) for kind in form[1:])))
+    properties = instruction_properties(table.sm, form[0])
     if entries:
         at = 0
         for index, kind in enumerate(form[1:]):
