@@ -50,7 +50,8 @@ def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
     (usage,) = assemble(build(problem, config).ptx, arch).usage
-    few = problem.with_c and isinstance(config, SimtConfig)  # at most 5 of 1700 slots of a k-tile
+    # at most 5 of 1700 slots of a k-tile; tiles were chosen for sm_80 and sm_90
+    few = isinstance(config, SimtConfig) and (problem.with_c or arch in ("sm_100", "sm_120"))
     assert usage.spill_stores <= (FEW if few else 0)
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
 
