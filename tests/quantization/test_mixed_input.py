@@ -13,6 +13,7 @@ import pytest
 import tilewright
 from gemm_cases.resident import Resident, registered
 from rows import every_row
+from tilewright import gemm
 from tilewright.errors import TilewrightError, VmFault
 from tilewright.quantization.weight_units import prepare_weights
 from tilewright.run import VmDevice
@@ -59,6 +60,22 @@ def test_products_are_right(form: Any, type_: str, size: tuple[int, ...], config
 @every_row("form, type_, size, config", CASES, ids=str)
 def test_all_types_are_right(form: Any, type_: str, size: tuple[int, ...], config: str) -> None:
     check(form, type_, size, config)
+
+
+@every_row("group, bk", [(32, 128), (128, 256)])
+def test_row_blocks_share_the_sums_of_x(group: int, bk: int) -> None:
+    """The products by ones are those of one row block; the bits are of kernels that have but one.
+    The loop's body has two copies.
+    """
+    rng = SEED(group)
+    packed, x = quantized(rng, 200, 512, ("u4", group, "float")), operand(rng, 9, 512, "f16")
+    blocks, one = (
+        tilewright.plan(x, packed.T, out_dtype="f32", device="vm", config=f"tma:{tile}~")
+        for tile in (f"256x16x{bk}:2:2", "64x16x128:1:2")
+    )
+    assert np.array_equal(blocks.run(x, packed.T), one.run(x, packed.T))
+    found = gemm.build(blocks.problem, blocks.config).ptx.count("wgmma.mma_async")
+    assert found == 2 * (bk // 16) * (2 + 1)
 
 
 def check(form: Any, type_: str, size: tuple[int, ...], config: str) -> None:

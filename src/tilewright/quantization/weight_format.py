@@ -67,6 +67,11 @@ class WeightFormat:
         return self.zeros in FLOAT_ZEROS
 
     @property
+    def shares_sums(self) -> bool:
+        """Whether all rows have the same sum of X over a group, which zero points multiply."""
+        return self.has_float_zeros and not self.sparse
+
+    @property
     def zero_type(self) -> str:
         """The type in which zero points are stored."""
         return self.operand if self.zeros == "integer" else self.zeros

@@ -18,7 +18,7 @@ from ...problem import Problem
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
 from ..launch.row_pitch import pitch_divisor
 from ..launch.tma_launch import LATE_START, saved_by_order, shares_rows
-from ..mixed_input.mixed_input_cost import saved_by_multicast, with_conversion
+from ..mixed_input.mixed_input_cost import handover_seconds, saved_by_multicast, with_conversion
 from ..tma_columns import TmaColumns
 from ..tma_config import relayout_problem
 from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
@@ -100,8 +100,8 @@ def tile_costs(
     port = sparse_wgmma_cycles(bn)[1] if problem.sparse else 16 + bn / 4
     shared = wgmmas * c.shared_read * port + promotion
     if problem.weights is not None:
-        shared = wgmmas * c.shared_read * bn / 4 * sparse
-        wgmma = with_conversion(problem.weights, configs, wgmma)
+        wgmma, products = with_conversion(problem.weights, configs, wgmma)
+        shared = wgmmas * c.shared_read * bn / 4 * sparse * products
     epilogue, cost = _epilogue_seconds(problem, configs, c), epilogue_cost(problem)
     function = tma_function_seconds(problem, configs, OTHERS.pingpong)
     a, b = (OperandCosts.of(operand) for operand in matrix_operands(problem, configs))
@@ -149,9 +149,10 @@ def _epilogue_seconds(
     d_rows, d_columns = configs.d_tile(problem)
     elements = d_rows * d_columns * tensors
     seconds = c.epilogue_element * elements + c.epilogue_tile * configs.epilogue_tiles(16)
+    each = c.epilogue + handover_seconds(problem, configs)
     return (
-        c.epilogue + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
-        c.epilogue + seconds * (factor * np.where(configs.pingpong, c.lone_pingpong, 1.0)),
+        each + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
+        each + seconds * (factor * np.where(configs.pingpong, c.lone_pingpong, 1.0)),
     )
 
 

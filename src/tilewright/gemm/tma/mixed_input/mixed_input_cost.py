@@ -22,28 +22,45 @@ UNIT = 96  # without the conversion, an instruction a cycle
 BLOCK = 250  # of each row block but the first
 SLICED = 1.4  # times as many with sliced-K, where warpgroups share the issue slots
 GROUP = 60  # of each group of a unit but the first, without an FMA for each accumulator
-# Of each accumulator, scale, zero point and fragment with float zero points that registers do not
-# hold: it is stored and loaded. Counted in machine code, not measured.
-HELD, SPILLED = 176, 10
+# Of each accumulator, sum and fragment with float zero points that registers do not hold: they are
+# stored and loaded about three times in a k-block.
+HELD, SPILLED = 176, 27
 RECEIVED = 0.36  # fewer, of each row that a CTA receives by multicast, not by a request to the L2
+# Seconds of each accumulator of a tile that a warpgroup hands over, where warpgroups divide a pair
+# of matrices: only one of them then has the epilogue.
+HANDED = 2e-10
 
 
-def with_conversion(weights: WeightFormat, configs: TmaColumns, wgmma: Column) -> Column:
-    """Cycles of a k-block; ``wgmma``: those of the tensor cores."""
+def with_conversion(
+    weights: WeightFormat, configs: TmaColumns, wgmma: Column
+) -> tuple[Column, Column]:
+    """Cycles of a k-block, and the products that the tensor cores multiply, per product of the
+    weights. ``wgmma``: cycles of those of the weights.
+    """
     bn, bk = configs.tile[1:]
     blocks = configs.warpgroup_rows // WGMMA_ROWS
     units = blocks * (bk // weights.unit_k)
     recipe = fastest(weights.type, weights.operand, weights.zero)
     words = WGMMA_ROWS * UNIT_K // 128 // recipe.elements
     groups = (weights.groups - 1) * (GROUP + bn / 2)
-    unit = UNIT + words * recipe.instructions + 4 * bn + groups
+    sharing = blocks if weights.shares_sums else np.ones_like(blocks)
+    products: Column = 1 + weights.has_float_zeros / sharing  # those of sums are by ones
+    unit = UNIT + words * recipe.instructions + 4 * bn * products + groups
     chain = (K_BLOCK + BLOCK * (blocks - 1) + units * unit) / configs.slices
     if weights.has_float_zeros:
+        chain = chain + units * weights.groups * bn / 2 / configs.slices
         spilled = np.maximum(0, configs.weight_registers(weights) - HELD)
         chain = chain + SPILLED * spilled
     chain = np.where(configs.slices > 1, SLICED * chain, chain)
-    cycles: Column = np.cbrt(wgmma**3 + chain**3)
-    return cycles
+    cycles: Column = np.cbrt((products * wgmma) ** 3 + chain**3)
+    return cycles, products
+
+
+def handover_seconds(problem: Problem, configs: TmaColumns) -> Column:
+    """Seconds of a tile's accumulators of the second matrix, which wait for the first ones'."""
+    elements = WGMMA_ROWS * configs.tile[1]
+    seconds: Column = HANDED * elements * configs.divides_pair(problem)
+    return seconds
 
 
 def saved_by_multicast(

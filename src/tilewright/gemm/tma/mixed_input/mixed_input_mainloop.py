@@ -8,8 +8,9 @@ r + 8, in f32:
     total = total + scale[r] · accumulator                 one FMA
     total = total + zero[r] · (sum of X over the group)    one FMA, with float zero points
 
-Sparse weights are multiplied by wgmma.sp; the sum of X then is that of the elements of X that the
-stored elements of the row are multiplied by.
+The sum of X is a product by ones, as large as that of the weights; the row blocks of a warpgroup
+share it. Sparse weights are multiplied by wgmma.sp; the sum of X then is that of the elements of X
+that the stored elements of the row are multiplied by, of each row block its own.
 
 Integer zero points are subtracted in the conversion, exactly. Where the conversion multiplies by a
 power of two, the scale is divided by it. A chunk of steps along K is converted while the tensor
@@ -129,15 +130,18 @@ class MixedInputMainloop(WgmmaMainloop):
         return 2 * dtype(type_).bits // 8
 
     def _chunks(self) -> list[_Chunk]:
-        """The chunks of a k-tile in order."""
+        """The chunks of a k-tile in order: where row blocks have one sum of X, by groups."""
         step_k, steps = self.weights.step, self.steps
         group = self.weights.group // step_k
-        return [
+        chunks = [
             _Chunk(block, unit, step, step // group, step % group == 0, (step + steps) % group == 0)
             for block in self.blocks
             for unit in range(self.config.tile[2] // self.weights.unit_k)
             for step in range(0, UNIT_K // step_k, steps)
         ]
+        if self.weights.shares_sums:
+            chunks.sort(key=lambda chunk: (chunk.unit, chunk.group, chunk.block))
+        return chunks
 
     def _allocate(self) -> None:
         n, array, weights = self.config.tile[1], self.k.array, self.problem.weights
@@ -266,7 +270,7 @@ class MixedInputMainloop(WgmmaMainloop):
                 more["metadata"] = self.unit_metadata.operand(index % 2, chunk.step, i)
             a = fragments[i * FRAGMENT : (i + 1) * FRAGMENT]
             self.k.wgmma(opcode, self.part, a, descriptor, **more)
-            if self.sums:
+            if self.sums and not (chunk.block and self.weights.shares_sums):
                 self.k.wgmma(opcode, self.sums, [self.ones] * FRAGMENT, descriptor, **more)
 
     def _promote(self, block: int, numbers: _Numbers) -> None:
