@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,11 +17,9 @@ from tilewright.gemm.cp_async.simt_cost import COEFFICIENTS, SimtCoefficients
 Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among them
 STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
 # What a sweep hardly tells apart from other coefficients: as is.
-NOT_FITTED = ("load", "launch", "reduction", "partial_bytes")
+NOT_FITTED = ("load", "launch", "reduction", "partial_bytes", "sector")
 SQUARE = 9  # shapes that a square counts as: a sweep has few
-SOFTNESS = 0.03  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
-RIDGE = 1e-3  # of squared logarithms of what a coefficient is moved by: other sweeps had a say, too
-SPLITS = 5  # of the shapes in halves, at random
+SOFTNESS = 0.02  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
 Measured = tuple[Any, Any, list[float]]  # a problem, the columns of its candidates, microseconds
 
 
@@ -31,35 +28,18 @@ def fit(rows: Sequence[Row]) -> None:
     it costs for the half of the shapes that coefficients were not fitted to, besides.
     """
     device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device.target
-    rows = [of_candidates(row) for row in rows]
     data = [measured(row, device) for row in rows]
     found = fitted(data, device)
-    print(f"fitted to half of the shapes: choice {unseen(data, device):.4f} of the best for the "
-          "others")  # fmt: skip
+    halves = [data[i::2] for i in range(2)]
+    unseen = [r for a, b in (halves, halves[::-1]) for r in regrets(b, device, fitted(a, device))]
+    print(f"fitted to half of the shapes: choice {math.exp(statistics.fmean(unseen)):.3f} of the "
+          "best for the others")  # fmt: skip
     for name, c in (("before", COEFFICIENTS), ("fitted", found)):
         regret = statistics.fmean(regrets(data, device, c))
         squares = np.concatenate(errors(data, device, c)) ** 2
         spread = math.sqrt(squares.mean())
-        print(f"{name}: error {spread:.3f}, choice {math.exp(regret):.4f} of the best; {c}")
+        print(f"{name}: error {spread:.3f}, choice {math.exp(regret):.3f} of the best; {c}")
     report(rows, data, device, found)
-
-
-def unseen(data: Sequence[Measured], device: Any) -> float:
-    """The choice's time over the best, of random shapes that coefficients were not fitted to."""
-    squares = [x for x in data if is_square(x[0])]
-    others = [x for x in data if not is_square(x[0])]
-    found: list[float] = []
-    for seed in range(SPLITS):
-        random.Random(seed).shuffle(others)
-        halves = others[::2], others[1::2]
-        for a, b in (halves, halves[::-1]):
-            found += regrets(b, device, fitted(squares + a, device))
-    return math.exp(statistics.fmean(found))
-
-
-def is_square(problem: Any) -> bool:
-    """Whether a problem is one of the squares."""
-    return bool(problem.m == problem.n == problem.k)
 
 
 def fitted(data: Sequence[Measured], device: Any) -> SimtCoefficients:
@@ -71,25 +51,16 @@ def fitted(data: Sequence[Measured], device: Any) -> SimtCoefficients:
             estimated = each + np.log(times)
             chance = np.exp((estimated.min() - estimated) / SOFTNESS)
             regret = chance @ np.log(np.array(times) / min(times)) / chance.sum()
-            parts.append(((each**2).mean() + each.var()) / 2 + regret)
-        moved = (math.log(a / b) ** 2 for a, b in zip(c, COEFFICIENTS, strict=True))
-        return statistics.fmean(parts, weights) + RIDGE * sum(moved)
+            parts.append(((each**2).mean() + each.var()) / 2 + 2 * regret)
+        return statistics.fmean(parts, weights)
 
-    weights = [SQUARE if is_square(p) else 1 for p, *_ in data]
+    weights = [SQUARE if p.m == p.n == p.k else 1 for p, *_ in data]
     return minimized(loss, COEFFICIENTS)
 
 
 def errors(data: Sequence[Measured], device: Any, c: SimtCoefficients) -> list[Any]:
     """For each problem the logarithms of the estimates over the times."""
     return [np.log(seconds(p, columns, device, c) / times) for p, columns, times in data]
-
-
-def of_candidates(row: Row) -> Row:
-    """The row without configurations that are no candidates any more."""
-    m, n, k, times = row
-    plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
-    names = {"torch", *(str(c) for _, c in gemm.ranked(plan.problem, plan.device.target))}
-    return [m, n, k, {name: time for name, time in times.items() if name in names}]
 
 
 def measured(row: Row, device: Any) -> Measured:

@@ -1,14 +1,11 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
-The busiest SM computes its CTAs in waves: as many as are resident, then the rest. CTAs of a wave
-end together, and the next ones are placed where two have ended before other SMs have room: so a
-last wave takes more time than its CTAs would that were spread over all SMs, and less so where more
-are resident. A k-tile takes the time in which the busiest scheduler issues the instructions of its
-warps, or that in which shared memory serves them; and what a warp waits at barriers and for loads,
-which other warps of its scheduler hide. Or the time of its bytes from the L2; or that of a copy's
-latency, where few stages are in flight. The epilogue takes the time of the sectors that its stores
-reach, each warp's and those of all warps of a scheduler; resident CTAs hide it but for the first
-wave's.
+The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
+the time in which an SM issues the instructions of all resident warps, or that in which its shared
+memory serves them; and what a warp waits at barriers and for loads, which other warps of its
+scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency, where few stages
+are in flight. The epilogue takes the time of the sectors that its stores reach, each warp's and
+those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
 ``benchmarks/NOTES.md`` has the measurements that the coefficients were fitted to. Loops that the
 instruction cache does not hold, of more than 2048 instructions, take longer: no candidate has one.
 """
@@ -37,20 +34,19 @@ class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 13.0  # of a copy with its address, of a thread
+    copy: float = 12.0  # of a copy with its address, of a thread
     k_tile: float = 0.7  # of all else in a k-tile
-    shared_load: float = 11.2  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 15.6  # for a copy
-    waits: float = 144.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 16.7  # for a copy
+    waits: float = 300.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 500.0  # of a CTA, with the first copies
-    cluster: float = 1360.0  # of the barriers of a cluster
+    prologue: float = 400.0  # of a CTA, with the first copies
+    cluster: float = 1900.0  # of the barriers of a cluster
     exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 160.0  # more, of one that the CTAs of a cluster add up
-    sector: float = 3.1  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 6.6  # of one, however many warps there are
-    packed: float = 0.81  # the part of a last wave that takes a whole one's time, of two CTAs
+    remote: float = 130.0  # more, of one that the CTAs of a cluster add up
+    sector: float = 3.4  # of a sector of D that a warp stores, for each warp
+    first_sector: float = 8.3  # of one, however many warps there are
     launch: float = 1.0e-6  # seconds
     reduction: float = 2.5e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
@@ -140,8 +136,7 @@ def terms(
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
     whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
-    packed = np.where(waves > 0, c.packed / np.maximum(costs.resident - 1, 1) ** 2, 0)
-    loops = waves * whole[0] + np.where(rest > 0, last[0] + packed * (whole[0] - last[0]), 0)
+    loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
@@ -162,8 +157,8 @@ def _wave(
 ) -> tuple[Column, Column]:
     """Cycles of a k-tile, and of the rest, with a number of CTAs resident on an SM."""
     bm, bn, bk = costs.tile
-    warps = np.maximum(np.ceil(resident * costs.threads / OTHER_LANES), 1)  # of a scheduler
-    shared = warps * (OTHER_LANES / lanes)
+    warps = resident * costs.threads / lanes  # of a scheduler
+    shared = np.maximum(warps, 1.0)
     slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
     loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared**2
