@@ -51,7 +51,7 @@ def test_block_scales(case: BlockScaledCase) -> None:
 
 @every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str, parts=3)
 def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, str]]) -> None:
-    (config, scaling, mnk), contiguous = case
+    (config, scaling, mnk, _), contiguous = case
     split = "*" in config
     a, b, scales = operands(mnk, scaling, ("e4m3", "e5m2"), hostile=not split, exact=split)
     with registered():

@@ -16,11 +16,12 @@ from tilewright.run.call.request import BlockScales, MatmulArguments, MatmulOpti
 
 
 class BlockScaledCase(NamedTuple):
-    """A configuration of kernel ``tma``, and the problem: M, N, K."""
+    """A configuration of kernel ``tma``, and the problem: M, N, K, the types that D may have."""
 
     config: str
     scaling: BlockScaling
     mnk: tuple[int, int, int]
+    d_types: tuple[str, ...] = ("f32", "bf16")
 
     def __str__(self) -> str:
         return f"{self.config}, {self.scaling}"
@@ -43,7 +44,8 @@ CASES = [
     BlockScaledCase("tma:64x24x128:1:4*3~", ROWS_COLUMNS, (23, 100, 900)),
     BlockScaledCase("tma:128x144x128:2:4", ROWS_BLOCKS, (130, 288, 200)),
     BlockScaledCase("tma:64x64x128:1:4d", ROWS_BLOCKS, (100, 190, 300)),
-    BlockScaledCase("tma:256x96x128:2:3", ROWS_COLUMNS, (300, 100, 400)),
+    # two 64-row blocks of a warpgroup leave too few registers for D of 16 bits
+    BlockScaledCase("tma:256x96x128:2:3", ROWS_COLUMNS, (300, 100, 400), ("f32",)),
     BlockScaledCase("tma:128x128x128:2:3~", ROWS_COLUMNS, (120, 140, 500)),
 ]
 
@@ -134,7 +136,7 @@ def pair_product(
     """(A B₁) · (A B₂) in f32 from one kernel, and from the reference. ``array``: of a library;
     ``strided``: as ``placed`` takes it.
     """
-    config, scaling, mnk = case
+    config, scaling, mnk, _ = case
     left, right = (operands(mnk, scaling, ("e4m3", "e5m2"), hostile=True, seed=s) for s in (0, 1))
     a, b = left[0], (left[1], right[1])
     scales = [given[2]._replace(a=left[2].a) for given in (left, right)]
