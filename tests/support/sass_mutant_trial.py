@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,14 +24,12 @@ from tilewright.sass.machine.sass_machine import SassMachine
 class MutantTrial:
     """Kernel ``name`` of a cubin; ``run`` of a cubin, traced or not, returns the result's bits and
     the machine; ``again`` is another problem, for registers that do not matter in the first.
-    ``by_hand``: why other mutants are harmless.
     """
 
     file: CubinFile
     name: str
     run: Callable[[CubinFile, bool], tuple[Any, SassMachine]]
     again: Callable[[CubinFile], tuple[Any, SassMachine]] | None = None
-    by_hand: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def code(self) -> SassCode:
@@ -73,9 +71,7 @@ class MutantTrial:
     def proof(self, mutant: Mutant) -> str:
         """Why a mutant is harmless; "" where the worst timing of a run does not show it."""
         code, trace = self.code, self.original[1]
-        if mutant.what.startswith("register"):
-            return self.by_hand.get(f"{code.instructions[mutant.index].text} | {mutant.what}", "")
-        if mutant.what.startswith("fence") or mutant.index not in trace:
+        if mutant.what.startswith(("register", "fence")) or mutant.index not in trace:
             return ""
         if mutant.what.startswith("reuse"):
             return "a register in the reuse cache has the value that it had"
