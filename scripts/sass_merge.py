@@ -1,5 +1,5 @@
 """Chooses encodings so that a text has one word: one is taken if none of its shape before it
-encodes a sample of its words to other bits, nor it a sample of theirs.
+encodes a sample of its words to other bits, nor it a sample of theirs. Narrows and extends them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from sass_seed import fixed, tokens
+
 from tilewright.errors import SassError
 from tilewright.sass.encoding import MarkField, SassEncoding
 from tilewright.sass.sass_text import SassText, parse_instruction
 
 SAMPLES = 10  # words of each entry
 NEXT = 16_000  # the offset after the instruction
+ALONE = 40  # limit of the modifiers or marks that are tried alone
 
 
 def consistent(entries: Iterable[SassEncoding]) -> tuple[SassEncoding, ...]:
@@ -146,3 +149,38 @@ def is_readable(entry: SassEncoding, rng: random.Random) -> bool:
         if (again.form, again.marks) != (text.form, text.marks):
             return False
     return True
+
+
+def a_word(entry: SassEncoding) -> int:
+    """A word of an encoding."""
+    return entry.base | sum(f.choices[0][1] for f in (*entry.marks, *entry.modifiers))
+
+
+def each_alone(entry: SassEncoding, name: str) -> Iterator[SassEncoding]:
+    """The encoding with each choice of its ``modifiers`` or ``marks`` alone; itself where they do
+    not vary, and none where there are too many.
+    """
+    fields = getattr(entry, name)
+    vary = [i for i, part in enumerate(fields) if len(part.choices) > 1]
+    if sum(len(fields[i].choices) for i in vary) > ALONE:
+        return
+    for i in vary:
+        for choice in fields[i].choices:
+            only = MarkField(fields[i].mask, (choice,))
+            yield replace(entry, **{name: (*fields[:i], only, *fields[i + 1 :])})
+    if not vary:
+        yield entry
+
+
+def with_token(
+    entry: SassEncoding, mine: tuple[str, ...], its: tuple[str, ...]
+) -> tuple[MarkField, ...]:
+    """The modifiers of an encoding with one more token, as in ``its``."""
+    place = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), len(mine))
+    found, at = [], 0
+    for part in entry.modifiers:
+        if at == place:
+            found.append(fixed(its[place]))
+        found.append(part)
+        at += len(tokens(part.decode(a_word(entry))))
+    return tuple(found) if at != place else (*found, fixed(its[place]))

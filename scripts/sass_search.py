@@ -17,19 +17,18 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 from sass_learner import Learner
-from sass_merge import conflicting
+from sass_merge import a_word, conflicting, each_alone, with_token
 from sass_modifiers import ModifierStudy
 from sass_oracle import BATCH
-from sass_seed import Seed, fixed, tokens
+from sass_seed import Seed, tokens
 
 from tilewright.errors import SassError
-from tilewright.sass.encoding import MAXWELL, REUSE, VOLTA, MarkField, SassEncoding
+from tilewright.sass.encoding import MAXWELL, REUSE, VOLTA, SassEncoding
 from tilewright.sass.sass_text import ALWAYS, SassText
 
 TRIALS = 20  # random words of each encoding
 SILENT_TRIALS = 4  # random words of each, with each reuse bit
 MANY_TRIALS = 120  # at the end
-ALONE = 40  # limit of the modifiers or marks that are tried alone
 AGREE = 2  # the least number of them that must be legal and read as expected
 OTHERS = 0.6  # the share that may have another shape: PT and offsets of 0 are not shown
 STEP = 300  # seeds studied at once
@@ -48,11 +47,6 @@ def batched(words: Iterable[int], size: int = BATCH) -> Iterator[list[int]]:
     rest = iter(words)
     while batch := list(islice(rest, size)):
         yield batch
-
-
-def a_word(entry: SassEncoding) -> int:
-    """A word of an encoding."""
-    return entry.base | sum(f.choices[0][1] for f in (*entry.marks, *entry.modifiers))
 
 
 @dataclass
@@ -379,33 +373,3 @@ class Search:
                     if len(its) == len(mine) + 1:
                         parts = with_token(entry, mine, its)
                         self.add(replace(entry, modifiers=parts, fixed_reuse=1 << bit))
-
-
-def each_alone(entry: SassEncoding, name: str) -> Iterator[SassEncoding]:
-    """The encoding with each choice of its ``modifiers`` or ``marks`` alone; itself where they do
-    not vary, and none where there are too many.
-    """
-    fields = getattr(entry, name)
-    vary = [i for i, part in enumerate(fields) if len(part.choices) > 1]
-    if sum(len(fields[i].choices) for i in vary) > ALONE:
-        return
-    for i in vary:
-        for choice in fields[i].choices:
-            only = MarkField(fields[i].mask, (choice,))
-            yield replace(entry, **{name: (*fields[:i], only, *fields[i + 1 :])})
-    if not vary:
-        yield entry
-
-
-def with_token(
-    entry: SassEncoding, mine: tuple[str, ...], its: tuple[str, ...]
-) -> tuple[MarkField, ...]:
-    """The modifiers of an encoding with one more token, as in ``its``."""
-    place = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), len(mine))
-    found, at = [], 0
-    for part in entry.modifiers:
-        if at == place:
-            found.append(fixed(its[place]))
-        found.append(part)
-        at += len(tokens(part.decode(a_word(entry))))
-    return tuple(found) if at != place else (*found, fixed(its[place]))
