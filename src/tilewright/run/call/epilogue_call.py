@@ -155,14 +155,8 @@ def launch_with_epilogue(
         scale_views.check_apart(d)
     inputs = requested.inputs
     more = [x for name, x in results.items() if name != graph.d.name]
-    others = [
-        requested.b,
-        requested.b2,
-        *(x.view for x in inputs if x),
-        *(scale_views or ()),
-        *(sizes or ()),
-    ]
-    owners = [view.owner for view in others if view]
+    read = [requested.b, requested.b2, *(x.view for x in inputs if x)]
+    owners = [view.owner for view in (*read, *(scale_views or ()), *(sizes or ())) if view]
     call = EpilogueCall(prepared, views, requested.scales, inputs, more)
     call.run((a, *owners, *results.values()))
     if kind.finish is not None:
