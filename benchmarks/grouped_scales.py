@@ -28,7 +28,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
@@ -180,26 +180,45 @@ class Case:
         return left, (s["b"].mT[group], s["sb"].mT[group], 128), found[at]
 
 
-def lines(case: Case) -> list[str]:
-    """The lines of a row, one for each variant."""
-    works, made = {}, []
+class RowTimes(NamedTuple):
+    """Seconds of each replay by variant; ``calls`` of a replay; lines of what can't run."""
+
+    seconds: dict[str, list[float]]
+    calls: int
+    failures: list[str]
+
+    def microseconds(self, name: str) -> float:
+        """The median of one call."""
+        return 1e6 * statistics.median(self.seconds[name]) / self.calls
+
+
+def timed(case: Case) -> RowTimes:
+    """Times of the variants of a row, interleaved on a busy GPU."""
+    works, failures = {}, []
     for name, work in case.works.items():
         try:
             work(0)
             torch.cuda.synchronize()
             works[name] = work
         except Exception as error:
-            made.append(f"| {case.name} | {name} | {type(error).__name__}: {error!s:.90} |")
+            failures.append(f"| {case.name} | {name} | {type(error).__name__}: {error!s:.90} |")
     count = max(calls(rough_seconds(next(iter(works.values()))), QUICK.replay), 2)
     graphs = [graph(work, count) for work in works.values()]
     bursts(graphs, 1, pause=0.0)
-    times = dict(zip(works, sustained(graphs, QUICK.pairs, QUICK.warm_up), strict=True))
-    for name in works:
-        pairs = zip(times.get("torch", times[name]), times[name], strict=True)
-        ratio = Ratio.of([theirs / ours for theirs, ours in pairs])
+    seconds = dict(zip(works, sustained(graphs, QUICK.pairs, QUICK.warm_up), strict=True))
+    return RowTimes(seconds, count, failures)
+
+
+def lines(case: Case) -> list[str]:
+    """The lines of a row, one for each variant."""
+    times = timed(case)
+    made = times.failures
+    for name, ours in times.seconds.items():
+        pairs = zip(times.seconds.get("torch", ours), ours, strict=True)
+        ratio = Ratio.of([theirs / its for theirs, its in pairs])
         error = "" if name == "torch" else f"{case.error(name):.1e}"
         cells = [
-            case.name, name, f"{1e6 * statistics.median(times[name]) / count:.1f}",
+            case.name, name, f"{times.microseconds(name):.1f}",
             f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]", error,
         ]  # fmt: skip
         made.append(f"| {' | '.join(cells)} |")

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -39,9 +38,9 @@ os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are changed h
 
 import numpy as np
 import torch
-from compare.peers import bursts, graph, machine, rough_seconds, sustained
-from compare.stats import QUICK, Ratio, calls
-from grouped_scales import Case, Work, compile_ahead
+from compare.peers import machine
+from compare.stats import Ratio
+from grouped_scales import Case, Work, compile_ahead, timed
 
 import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
@@ -275,26 +274,15 @@ def with_variant(config: str, name: str) -> str:
 
 def lines(case: VariantCase) -> list[str]:
     """The lines of a row, one for each variant."""
-    works, made = {}, []
-    for name, work in case.works.items():
-        try:
-            work(0)
-            torch.cuda.synchronize()
-            works[name] = work
-        except Exception as error:
-            made.append(f"| {case.name} | {name} | {type(error).__name__}: {error!s:.90} |")
-    count = max(calls(rough_seconds(next(iter(works.values()))), QUICK.replay), 2)
-    graphs = [graph(work, count) for work in works.values()]
-    bursts(graphs, 1, pause=0.0)
-    times = dict(zip(works, sustained(graphs, QUICK.pairs, QUICK.warm_up), strict=True))
-    first = next(iter(times.values()))
-    expected: dict[str, torch.Tensor] = {}
-    for name in works:
-        ratio = Ratio.of([one / it for one, it in zip(first, times[name], strict=True)])
+    times = timed(case)
+    made, expected = times.failures, dict[str, torch.Tensor]()
+    first = next(iter(times.seconds.values()))
+    for name, seconds in times.seconds.items():
+        ratio = Ratio.of([one / it for one, it in zip(first, seconds, strict=True)])
         bits = case.bits(name)
         same = torch.equal(expected.setdefault(parsed(name)[0], bits), bits)
         cells = [
-            case.name, name, f"{1e6 * statistics.median(times[name]) / count:.2f}",
+            case.name, name, f"{times.microseconds(name):.2f}",
             f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]", "same" if same else "OTHER",
         ]  # fmt: skip
         made.append(f"| {' | '.join(cells)} |")
