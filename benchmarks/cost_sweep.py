@@ -8,7 +8,7 @@ r"""Measure many different candidates of many problems, to fit the cost model of
         --best 1 --others 0                                choices for the rows of gemm.py, quickly
     python benchmarks/cost_sweep.py --file benchmarks/cost_candidates.txt --sets ""
     python benchmarks/cost_sweep.py --file benchmarks/cost_fresh.txt --sets "" --times-only \
-        --listed-best 2                                earlier choices beside those of now
+        --listed-best 2                                earlier choices and those of now
     python benchmarks/cost_sweep.py --dry-run              what would be measured; no GPU
 
 Of each problem the heuristic's best candidates and the best of other structures (clusters, k-tiles,

@@ -42,7 +42,7 @@ from tilewright import gemm
 from tilewright.run.devices import serialized_kernel
 
 SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
-# Candidates of squares besides: other k-tiles, stages and tiles.
+# More candidates of squares: other k-tiles, stages and tiles.
 OF_SQUARES = [
     "simt:128x256x8:16x16:4", "simt:128x256x8:16x16:8", "simt:128x256x16:16x16:3",
     "simt:256x128x8:32x8:6", "simt:192x192x8:16x16:6", "simt:160x128x8:8x16:6/2",
@@ -156,7 +156,7 @@ def candidates(shape: Shape, count: int) -> tuple[str, ...]:
 
 
 def alignments(problem: Any) -> tuple[int, ...]:
-    """What of a problem decides its kernels, beside the configuration."""
+    """What of a problem decides its kernels, in addition to the configuration."""
     return problem.align_a, problem.align_b, problem.align_d
 
 

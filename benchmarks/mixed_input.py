@@ -5,7 +5,7 @@
     python benchmarks/mixed_input.py --m 16,64 --weights u4:128,s4:128 --type e4m3
     python benchmarks/mixed_input.py --m 16,256 --weights u4:128 --sparse
     python benchmarks/mixed_input.py --m 16 --configs "tma:64x16x256:1:8~ tma:64x16x128:1:12~"
-    python benchmarks/mixed_input.py --m 4096 --type f16,bf16 --beside
+    python benchmarks/mixed_input.py --m 4096 --type f16,bf16 --ratios
     python benchmarks/mixed_input.py --m 16,256,4096 --gate
     python benchmarks/mixed_input.py --m 16,64 --peers ./libcutlass_w4a16.so
 
@@ -16,7 +16,7 @@ packed weights that are dense, and a copy of half the bytes of the
 weights, which reads and writes as many bytes as the product must read. ``--peers`` adds the
 configurations of shared libraries with other projects' kernels for bf16 and s4 weights
 (``compare/packed_peers.py`` says which functions they have); their results are verified. A peer
-that fails is reported. With ``--beside`` only our product of unpacked weights is a peer, and a line
+that fails is reported. With ``--ratios`` only our product of unpacked weights is a peer, and a line
 has the median of the ratios to it, round by round, on a busy GPU and after pauses, where power does
 not limit the clock. With ``--gate`` two such matrices are multiplied, SwiGLU: in two products, of
 which the first stores f32; in one kernel, by the configuration that is chosen for it (``tma``) and
@@ -142,7 +142,7 @@ def torch_int4(case: MixedCase, n: int, k: int) -> Work:
 
 
 class Libraries:
-    """Products of shared libraries, beside a case of bf16 and 4-bit weights."""
+    """Products of shared libraries that are peers of a case of bf16 and 4-bit weights."""
 
     def __init__(self, paths: list[str]) -> None:
         self.libraries = [PeerLibrary(path) for path in paths]
@@ -279,8 +279,8 @@ def report_gate(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) 
         print(f"    {name}: {why}")
 
 
-def report_beside(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) -> None:
-    """Print our times beside that of our product of unpacked weights."""
+def report_ratios(form: WeightFormat, m: int, n: int, k: int, configs: list[str]) -> None:
+    """Print our times, and their ratios to that of our product of unpacked weights."""
     case = MixedCase(form, m, n, k)
     works: dict[str, Work] = {"unpacked": case.unpacked, "packed": case.work(None)}
     works |= {config: case.work(config) for config in configs}
@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--gate", action="store_true", help="two matrices, SwiGLU")
-    parser.add_argument("--beside", action="store_true", help="ratios to the unpacked product")
+    parser.add_argument("--ratios", action="store_true", help="ratios to the unpacked product")
     parser.add_argument("--peers", default=[], nargs="*", help="shared libraries; bf16, 4 bits")
     given = parser.parse_args()
     if given.peers and (given.type != "bf16" or not given.weights.startswith("u4:")):
@@ -355,8 +355,8 @@ def main() -> None:
         more = 0, given.static, given.sparse
         form = WeightFormat(type_, operand, each, "f16", given.zeros, *more)
         for m in map(int, given.m.split(",")):
-            if given.beside or given.gate:
-                show = report_gate if given.gate else report_beside
+            if given.ratios or given.gate:
+                show = report_gate if given.gate else report_ratios
                 show(form, m, n, k, given.configs.split())
             else:
                 report(form, m, n, k, given)

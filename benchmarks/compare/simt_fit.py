@@ -24,8 +24,8 @@ Measured = tuple[Any, Any, list[float]]  # a problem, the columns of its candida
 
 
 def fit(rows: Sequence[Row]) -> None:
-    """Print the fitted coefficients, the errors, and what the choice costs before and after; what
-    it costs for the half of the shapes that coefficients were not fitted to, besides.
+    """Print the fitted coefficients, the errors, and what the choice costs before and after, also
+    for the half of the shapes that coefficients were not fitted to.
     """
     device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device.target
     data = [measured(row, device) for row in rows]
