@@ -102,6 +102,18 @@ def test_two_formats_are_two_products() -> None:
         assert np.array_equal(bits(found[name]), bits(alone(x, w)))
 
 
+def test_an_operand_may_have_the_name_of_the_first_product() -> None:
+    """Two products are combined by an operand, whose name is another then."""
+    x, pair = activations(), (weights(1).T, weights(2, ("s8", 32, None)).T)
+
+    def f(gate: Any, up: Any, first_product: Any) -> Any:
+        return gate * up + first_product
+
+    found = tilewright.matmul(x, pair, epilogue=f, first_product=2.0, config=SMALL, **F32)
+    expected = tilewright.matmul(x, pair, epilogue=lambda g, u: g * u + 2.0, config=SMALL, **F32)
+    assert np.array_equal(bits(found), bits(expected))
+
+
 def test_a_configuration_of_one_matrix_is_of_two_products() -> None:
     """Its tile has no rows of the second one."""
     x, gate, up = activations(), weights(1), weights(2)

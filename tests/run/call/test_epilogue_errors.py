@@ -13,7 +13,7 @@ import pytest
 
 import tilewright
 from rows import check_rows
-from tilewright.errors import EpilogueError, TilewrightError
+from tilewright.errors import EpilogueError, ProblemError, TilewrightError
 from tilewright.gemm.epilogue import functions
 from tilewright.gemm.epilogue.tracing import TracedReduction, cast, epilogue
 
@@ -289,3 +289,10 @@ def test_a_variable_that_changes_after_a_call() -> None:
     change(3.0)
     assert tilewright.matmul(A, A, device="vm", epilogue=of(2.0)[0], x=THREES)[0, 0] == 35
     assert tilewright.matmul(A, A, device="vm", epilogue=function, x=1.0)[0, 0] == 49
+
+
+def test_more_matrices_than_accumulators() -> None:
+    with pytest.raises(ProblemError, match="b must be a matrix or two, got 3"):
+        tilewright.matmul(A, (A, A, A), epilogue=lambda acc, other: acc * other, device="vm")
+    with pytest.raises(ProblemError, match="b must be a matrix without an epilogue, got 2"):
+        tilewright.matmul(A, (A, A), device="vm")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import EpilogueError
+from ...errors import EpilogueError, ProblemError
 from ...gemm.epilogue.graph import (
     BIT,
     BITMASK,
@@ -130,7 +130,8 @@ def request_with_epilogue(
     """The request of ``matmul`` with an epilogue; ``b`` may be two matrices, ``out`` a dict of
     arrays by outputs. ``options``: ``matmul.MatmulOptions``; ``groups``: of rows or along K.
 
-    Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
+    Raises EpilogueError for operands that the function lacks or that do not broadcast to D,
+    ProblemError for more than two matrices b.
     """
     if arguments.function is None:
         unexpected = ", ".join(arguments.operands)
@@ -140,7 +141,9 @@ def request_with_epilogue(
     if isinstance(out, tuple | list):
         what = f"out must be an array, which D is written to, got {type(out).__name__}"
         raise EpilogueError(what, hint="a dict has arrays for several outputs, by their names")
-    b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
+    if isinstance(b, tuple | list) and len(b) != 2:
+        raise ProblemError(f"b must be a matrix or two, got {len(b)}")
+    b, b2 = b if isinstance(b, tuple | list) else (b, None)
     accumulators = 1 if b2 is None else 2
     if len(function.parameters) < accumulators:
         raise EpilogueError(f"{function} must take two accumulators for two matrices b")

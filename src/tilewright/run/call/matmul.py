@@ -158,9 +158,13 @@ def slow_call(
 ) -> tuple[Any, FastCall | None]:
     """All stages of a call: its result, and a fast path for repeating it if there is one.
 
-    Raises ProblemError if ``problem`` is given and the arrays pose another problem.
+    Raises ProblemError if ``problem`` is given and the arrays pose another problem, and for several
+    matrices b.
     """
     passed = arguments
+    if isinstance(arguments.b, tuple | list):
+        what = f"b must be a matrix without an epilogue, got {len(arguments.b)}"
+        raise ProblemError(what, hint="an epilogue of two accumulators takes two matrices b")
     if options.static is not None or is_quantized(arguments.a, arguments.b):
         if has_weights_on_the_left(arguments.a, arguments.b):
             turned = transposed_arguments(arguments, options)

@@ -22,7 +22,6 @@ from .prepared_call import PreparedCall, prepare_call
 from .request import MatmulOptions, Request
 from .scaled.weight_pair import is_weight_pair
 
-FIRST = "first_product"  # the operand of the second product's epilogue
 _accumulator = Epilogue(lambda acc: acc)
 
 
@@ -54,10 +53,9 @@ def launch_two(
     left = a if isinstance(a, tuple) else (a, a)
     plain, as_f32 = EpilogueArguments(_accumulator, {}, {}), options._replace(out_dtype="f32")
     first = launch(left[0], b[0], plain, as_f32, None, groups=groups and _in_place(groups))
-    own = arguments._replace(
-        function=by_operand(arguments.function),
-        operands={**arguments.operands, FIRST: first.result},
-    )
+    name, function = by_operand(arguments.function)
+    operands = {**arguments.operands, name: first.result}
+    own = arguments._replace(function=function, operands=operands)
     return launch(left[1], b[1], own, options, out, groups=groups)._replace(in_place=False)
 
 
@@ -68,20 +66,22 @@ def _in_place(groups: RowGroups) -> RowGroups:
     return groups._replace(request=request._replace(grouping=grouping, d_rows=None), scatter=None)
 
 
-def by_operand(function: Any) -> Epilogue:
-    """An epilogue of two accumulators, of which the first is an operand."""
+def by_operand(function: Any) -> tuple[str, Epilogue]:
+    """An epilogue of two accumulators, of which the first is an operand, and that one's name."""
     user = epilogue(function)
-    kind = Parameter.KEYWORD_ONLY
-    parameters = [Parameter("acc", Parameter.POSITIONAL_OR_KEYWORD), Parameter(FIRST, kind)]
+    first, kind = "first_product", Parameter.KEYWORD_ONLY
+    while first in user.parameters:
+        first += "_"
+    parameters = [Parameter("acc", Parameter.POSITIONAL_OR_KEYWORD), Parameter(first, kind)]
     parameters += [
         Parameter(name, kind, default=user.defaults.get(name, Parameter.empty))
         for name in user.parameters[2:]
     ]
 
     def second(acc: Any, **operands: Any) -> Any:
-        return user.function(operands.pop(FIRST), acc, **operands)
+        return user.function(operands.pop(first), acc, **operands)
 
     second.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     second.__name__ = user.__name__
     key = epilogue_key(function)
-    return epilogue_with_key(second, None if key is None else ("by operand", key))
+    return first, epilogue_with_key(second, None if key is None else ("by operand", key))
