@@ -222,6 +222,17 @@ def test_a_module_says_what_it_is() -> None:
     assert not silent, "no module docstring"
 
 
+def test_no_group_is_possessive() -> None:
+    """Python before 3.11.5 matches ``(?:ab)*+`` wrongly where a turn fails half-way."""
+    strings = (
+        (name_of(path), node.value)
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    assert not [place for place in strings if re.search(r"\)[*+?]\+(?!`)", place[1])]
+
+
 # --- cycles and the layers of vm ------------------------------------------------------------------
 
 

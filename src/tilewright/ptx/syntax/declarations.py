@@ -18,7 +18,7 @@ from .directives import SPACES, unknown
 from .lexer import Cursor, integer
 
 _MAX_DEPTH = 16  # of nested braces in an initialiser
-_FLAT = re.compile(r"\{\s*+((?:-?\w++\s*+,\s*+)*+-?\w++)\s*+\}", re.ASCII)
+_FLAT = re.compile(r"\{\s*+((?>(?:-?\w++\s*+,\s*+)*)-?\w++)\s*+\}", re.ASCII)
 _NUMBER = re.compile(r"-?\d\w*", re.ASCII)
 
 

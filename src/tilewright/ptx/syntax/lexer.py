@@ -14,16 +14,19 @@ from typing import NoReturn
 
 from ...errors import PtxSyntaxError, SourceLocation
 
-SPACE = r"(?:\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+# Only single characters have possessive quantifiers: Python before 3.11.5 matches ``(?:…)*+``
+# wrongly where a turn fails half-way, so a group that must not give back is ``(?>(?:…)*)``.
+_COMMENT = r"/\*[^*]*+\*++(?>(?:[^/*][^*]*+\*++)*)/"
+SPACE = rf"(?>(?:\s++|//[^\n]*+|{_COMMENT})*)"
 NAME = r"(?:[A-Za-z_$]|%[\w$])[\w$]*+"
-_WORD = NAME + r"(?:(?:\.|::)[\w$]++)*+"
+_WORD = NAME + r"(?>(?:(?:\.|::)[\w$]++)*)"
 _HEX_FLOAT = r"0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b"
-_FLOAT = _HEX_FLOAT + r"|(?:\d++\.\d*+|\.\d++)(?:[eE][+-]?\d++)?+|\d++[eE][+-]?\d++"
+_FLOAT = _HEX_FLOAT + r"|(?:\d++\.\d*+|\.\d++)(?>(?:[eE][+-]?\d++)?)|\d++[eE][+-]?\d++"
 _INT = r"(?:0[xX][0-9a-fA-F]++|0[bB][01]++|\d++)U?+"
 _PUNCT = r"<<|>>|<=|>=|==|!=|&&|\|\||\.\.\.|/(?!\*)|[,;:(){}\[\]<>=+\-*%!~&|^?@]"
 _TOKEN = re.compile(
     rf"(?P<float>{_FLOAT})|(?P<int>{_INT})(?![\w$])|(?P<word>{_WORD})"
-    rf'|(?P<directive>\.{NAME}(?:::\w++)*+)|(?P<string>"[^"\n]*+")|(?P<punct>{_PUNCT})',
+    rf'|(?P<directive>\.{NAME}(?>(?:::\w++)*))|(?P<string>"[^"\n]*+")|(?P<punct>{_PUNCT})',
     re.ASCII,
 )
 _SPACE = re.compile(SPACE)

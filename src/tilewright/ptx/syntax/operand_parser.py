@@ -27,10 +27,10 @@ from ..tree import (
 from .constant_expressions import constant, constant_integer
 from .lexer import NAME, Cursor
 
-_REGISTER = re.compile(r"\s*(%[\w$]++(?:\.\w++)?+)\s*", re.ASCII)
+_REGISTER = re.compile(r"\s*(%[\w$]++(?>(?:\.\w++)?))\s*", re.ASCII)
 _ADDRESS = re.compile(r"\s*\[\s*(%[\w$]++)\s*(?:\+\s*(-?(?:0|[1-9]\d{0,18})))?\s*\]\s*", re.ASCII)
 _VECTOR = re.compile(r"\s*\{([\s%\w$.,]*+)\}\s*", re.ASCII)
-_TOP_LEVEL = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*+\}|\[[^\[\]]*+\])++")
+_TOP_LEVEL = re.compile(r"(?>(?:[^,{}\[\]]++|\{[^{}]*+\}|\[[^\[\]]*+\])+)")
 _FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
 _PLAIN_NAME = re.compile(NAME, re.ASCII)
 _SELECTOR = re.compile(r"[bh]\d+", re.ASCII)

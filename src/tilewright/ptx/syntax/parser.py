@@ -16,7 +16,7 @@ from .operand_parser import RegisterScope
 from .statements import StatementParser
 
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?![\w.])")
-_SECTION = re.compile(r'(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*+\}')
+_SECTION = re.compile(r'(?>(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*)\}')
 
 
 def parse(text: str, path: str = "<ptx>") -> Module:

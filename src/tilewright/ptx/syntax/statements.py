@@ -33,15 +33,17 @@ from .operand_parser import OperandParser, RegisterScope
 
 MAX_DEPTH = 64  # of nested scopes
 
-_OPCODE = r"[a-z][a-z0-9_]*+(?:(?:\.|::)\w++)*+"
+_OPCODE = r"[a-z][a-z0-9_]*+(?>(?:(?:\.|::)\w++)*)"
 _PLAIN = re.compile(
-    rf'{SPACE}(?:(@!?{NAME})\s++)?+(?!call(?!\w))({_OPCODE})(?:[ \t]++([^;()"/@]*+))?+;', re.ASCII
+    rf"{SPACE}(?>(?:(@!?{NAME})\s++)?)(?!call(?!\w))({_OPCODE})"
+    r'(?>(?:[ \t]++([^;()"/@]*+))?);',
+    re.ASCII,
 )
 _OPCODE_ONLY = re.compile(_OPCODE, re.ASCII)
 _LOC = re.compile(
     rf"{SPACE}\.loc\s++(\d++)\s++(\d++)\s++(\d++)"
-    rf"(?:\s*+,\s*+(function_name\s++{NAME}(?:\s*+\+\s*+\d++)?+\s*+,"
-    r"\s*+inlined_at\s++\d++\s++\d++\s++\d++))?+(?![\w.])",
+    rf"(?>(?:\s*+,\s*+(function_name\s++{NAME}(?>(?:\s*+\+\s*+\d++)?)\s*+,"
+    r"\s*+inlined_at\s++\d++\s++\d++\s++\d++))?)(?![\w.])",
     re.ASCII,
 )
 
