@@ -22,7 +22,7 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import VECTOR, SimtConfig, is_staged, store_width
+from .simt_config import FLOAT, VECTOR, SimtConfig, is_staged, sizes_and_copies, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
@@ -78,8 +78,7 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     bm, bn, bk = np.array([c.tile for c in configs]).T
     rows, columns = np.array([c.thread_tile for c in configs]).T
     slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
-    a = 1 if problem.a_major == "k" else problem.align_a // 4
-    b = 1 if problem.b_major == "k" else problem.align_b // 4
+    a, b = (align // FLOAT for _, align in sizes_and_copies(problem))
     split = np.array([c.split for c in configs])
     in_cluster = np.array([c.in_cluster for c in configs])
     depth = bk // slices
