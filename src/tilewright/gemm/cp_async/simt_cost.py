@@ -22,7 +22,7 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, VECTOR, SimtConfig, is_staged, sizes_and_copies, store_width
+from .simt_config import FLOAT, VECTOR, SimtConfig, is_staged, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
@@ -30,25 +30,38 @@ SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's t
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
+# By tile and threads, the time of a k-tile over the model's, measured: machine code differs in how
+# well its loop hides loads and copies.
+RATES = {
+    "128x256x8:16x16": 0.853, "256x128x8:32x8": 0.853, "128x128x8:16x8": 0.878,
+    "128x128x16:16x16": 0.904, "96x128x16:8x16": 0.911, "80x128x16:4x16x2": 0.923,
+    "64x128x32:8x8x4": 0.833, "64x128x16:8x16": 0.894, "48x128x16:4x16x2": 0.848,
+    "64x64x16:8x8x2": 0.819, "64x64x32:8x8x4": 0.849, "64x32x32:8x8x2": 0.851,
+    "32x64x16:4x8x2": 0.879, "32x64x32:4x8x4": 0.856, "32x32x32:4x8x2": 0.917,
+    "16x32x16:4x8": 1.022,
+}  # fmt: skip
+OTHER_RATE = 0.9  # of tiles that were not measured
+
+
 class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 12.0  # of a copy with its address, of a thread
-    k_tile: float = 0.7  # of all else in a k-tile
-    shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 16.7  # for a copy
-    waits: float = 300.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    copy: float = 12.8  # of a copy with its address, of a thread
+    k_tile: float = 0.1  # of all else in a k-tile
+    shared_load: float = 15.0  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 12.1  # for a copy
+    waits: float = 263.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 400.0  # of a CTA, with the first copies
-    cluster: float = 1900.0  # of the barriers of a cluster
-    exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 130.0  # more, of one that the CTAs of a cluster add up
+    prologue: float = 2834.0  # of a CTA, with the first copies
+    cluster: float = 14.0  # of the barriers of a cluster
+    exchange: float = 39.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 260.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 8.3  # of one, however many warps there are
-    launch: float = 1.0e-6  # seconds
-    reduction: float = 2.5e-6  # more seconds, of the split-K reduction:
+    first_sector: float = 0.04  # of one, however many warps there are
+    launch: float = 0.1e-6  # seconds
+    reduction: float = 1.57e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
@@ -70,6 +83,7 @@ class SimtCosts(NamedTuple):
     copies: Column
     sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
+    rate: Column  # of a k-tile
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -78,7 +92,8 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     bm, bn, bk = np.array([c.tile for c in configs]).T
     rows, columns = np.array([c.thread_tile for c in configs]).T
     slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
-    a, b = (align // FLOAT for _, align in sizes_and_copies(problem))
+    a = 1 if problem.a_major == "k" else problem.align_a // FLOAT
+    b = 1 if problem.b_major == "k" else problem.align_b // FLOAT
     split = np.array([c.split for c in configs])
     in_cluster = np.array([c.in_cluster for c in configs])
     depth = bk // slices
@@ -96,8 +111,14 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         (bm / a + bn / b) * bk / threads,
         rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
+        np.array([RATES.get(tile_and_threads(c), OTHER_RATE) for c in configs]),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
+
+
+def tile_and_threads(config: SimtConfig) -> str:
+    """What of a configuration decides its main loop, as in its notation."""
+    return ":".join(str(config).split(":")[1:3])
 
 
 def _sectors_of_element(problem: Problem, config: SimtConfig) -> float:
@@ -167,4 +188,4 @@ def _wave(
     stores = c.sector * costs.sectors + exchange * costs.exchanged
     ends = c.prologue + shared * stores + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
-    return np.maximum(np.maximum(loop, from_l2), in_flight), ends
+    return np.maximum(np.maximum(costs.rate * loop, from_l2), in_flight), ends
