@@ -193,8 +193,7 @@ class SplitKReduction:
         if is_staged(self.problem, self.config):
             self._store_staged(accumulators, d, c)
             return
-        exists = self.inside & (self.position[0] < p.m)
-        self._store(accumulators, exists, d, c)
+        self._store(accumulators, self.inside & self._has(0, self.position[0]), d, c)
 
     def _store_outputs(self, outputs: OutputStores) -> None:
         """Store the outputs of an epilogue function."""
@@ -210,7 +209,8 @@ class SplitKReduction:
         columns, chunks = self.columns, _ctas_per_tile(self.problem, config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
         tile, rank = number // self.ctas, number % self.ctas
-        row, column, batch = self.corner = self._corner(self.parameters.full_tiles + tile, rank)
+        corner = self._corner(self.parameters.full_tiles + tile, rank)
+        row, column, batch = self.corner = self._moved(corner)
         base = (tile * (config.split * self.ctas) + rank).to("u64") * self.size
         line, along, vector = self._vector(chunk, columns // VECTOR)
         self.vector = vector
@@ -245,6 +245,23 @@ class SplitKReduction:
         corner = (row * cm + rank % cm) * bm, (column * cn + rank // cm) * bn
         return (*(corner[::-1] if config.swap else corner), batch)
 
+    def _moved(self, corner: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        """Where the tile begins whose corner this is: kernel ``simt`` has the last one end with D
+        if D has a whole tile (``simt_config.ends_inside``); ``least`` is then the corner.
+        """
+        self.least = None
+        if not isinstance(self.config, SimtConfig) or self.problem.epilogue:
+            return corner
+        self.least, p, k = corner[:2], self.parameters, self.k
+        ends = zip(corner[:2], (p.m, p.n), self.config.tile, strict=False)
+        row, column = (k.min(x, k.max(size, tile) - tile) for x, size, tile in ends)
+        return row, column, corner[2]
+
+    def _has(self, side: int, place: Any) -> Any:
+        """Whether D has this row (side 0) or column (1), and this tile stores it."""
+        exists = place < (self.parameters.m, self.parameters.n)[side]
+        return exists if self.least is None else exists & (place >= self.least[side])
+
     def _sum(self, partials: Any, stride: int) -> list[Any]:
         """Add the partial accumulators in order of K, ``stride`` elements from one to the next."""
         total: list[Any] = []
@@ -268,13 +285,13 @@ class SplitKReduction:
         size = self.type.bits // 8
         count = VECTOR if problem.align_d >= VECTOR * size else 1
         for first in range(0, VECTOR, count):
-            with k.if_(inside & (self.position[1] + first < self.parameters.n)):
+            with k.if_(inside & self._has(1, self.position[1] + first)):
                 made = [self._result(values[i], old, i) for i in range(first, first + count)]
                 target.aligned(count * size).store(made, index=first)
 
     def _store_staged(self, accumulators: list[Any], d: StridedMatrix, c: StridedMatrix) -> None:
         """The same by single elements, neighbours by neighbouring lanes of a warp."""
-        k, p, problem = self.k, self.parameters, self.problem
+        k, problem = self.k, self.problem
         staged = k.shared(problem.accumulator_type, THREADS * VECTOR, align=16)
         warp = staged + k.warpid * (WARP * VECTOR)
         (warp + k.laneid * VECTOR).aligned(16).store(self._scaled(accumulators))
@@ -285,7 +302,7 @@ class SplitKReduction:
             element = first + i * WARP
             position = row + element // columns, column + element % columns, batch
             old = c.at(problem.d, position) if problem.with_c else None
-            with k.if_(self.inside & (position[0] < p.m) & (position[1] < p.n)):
+            with k.if_(self.inside & self._has(0, position[0]) & self._has(1, position[1])):
                 value = self._result((warp + k.laneid)[i * WARP], old, 0)
                 d.at(problem.d, position).store(value)
 

@@ -131,6 +131,21 @@ def test_views_of_any_alignment(letter: str, pad: int) -> None:
     assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), chain(a, b, **options))
 
 
+@every_row("text", [SMALL, "simt:16x32x8:4x8:3*2", "simt:32x32x16:4x8x2:3*2c"])
+@every_row("sizes", [(35, 50, 20), (17, 66, 9), (33, 35, 8)])
+def test_c_may_be_d_where_tiles_overlap(sizes: tuple[int, int, int], text: str) -> None:
+    """The last tiles end with D: each element is read and stored by one of the two that have it."""
+    m, n, k = sizes
+    a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
+    room = np.zeros((m, -(-n // 4) * 4), np.float32)
+    room[:, :n] = c
+    d = room[:, :n]
+    tilewright.matmul(a, b, c=d, out=d, beta=2.0, device="vm", config=text)
+    want = chain(a, b, c=c, beta=2.0, config=SimtConfig.parse(text))
+    assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), want)
+    assert not room[:, n:].any()
+
+
 @every_row("config", SIMT, ids=str, parts=6)
 def test_every_configuration_adds_in_its_order(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
@@ -225,13 +240,22 @@ def test_no_order_of_warps_and_copies_changes_a_bit_and_nothing_races() -> None:
     assert results == {chain(a, b).tobytes()}
 
 
+def test_tiles_that_overlap_do_not_race() -> None:
+    a, b = numbers((70, 9)), numbers((9, 101))
+    assert launched(Machine(checked=True), a, b) == chain(a, b).tobytes()
+
+
 def launched(machine: Machine, a: Array, b: Array) -> bytes:
-    """D's bytes, by four warps of one CTA."""
+    """D's bytes, by CTAs of four warps."""
+    (m, k), n = a.shape, b.shape[1]
     config = SimtConfig((64, 64, 8), (8, 16), 3)
-    traced = build(Problem(64, 64, 40, "f32", "f32", "f32", "k", "n"), config)
+    aligns = {f"align_{x}": 16 if size % 4 == 0 else 4 for x, size in (("b", n), ("d", n))}
+    problem = Problem(m, n, k, "f32", "f32", "f32", "k", "n", **aligns)
+    traced = build(problem, config)
     machine.load(traced.module)
-    d = np.full((64, 64), np.nan, np.float32)
+    d = np.full((m, n), np.nan, np.float32)
     places = [machine.upload(x) for x in (a, b, d, d)]
-    args = [*places, 64, 64, 40, 40, 64, 64, 64, 1.0, 0.0, 0, 0, 0, 0, 0, 0]
-    machine.launch(traced.name, 1, traced.block, args, shared=traced.dynamic_shared)
+    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, 0, 0, 0, 0, 0, 0]
+    machine.launch(traced.name, config.tiles(problem), traced.block, args,
+                   shared=traced.dynamic_shared)  # fmt: skip
     return machine.download(places[3], like=d).tobytes()

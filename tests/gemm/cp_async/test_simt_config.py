@@ -19,6 +19,7 @@ from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose,
 from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async import simt_config
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.simt_config import VECTOR
 from tilewright.layout import Layout
 from tilewright.layout.memory.banks import bank_conflicts
 from tilewright.target import DEVICES, device_spec
@@ -94,12 +95,16 @@ def test_each_element_has_one_thread_of_each_slice(config: SimtConfig) -> None:
 
 
 @every_row("layout", ["tn", "nt"])
+@every_row("tiles", [1, 0], ids=["whole tiles", "less"])
 @every_row("config", SIMT, ids=str)
-def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: str) -> None:
+def test_accesses_to_shared_memory_meet_in_no_bank(
+    config: SimtConfig, tiles: int, layout: str
+) -> None:
     """A load of 16 bytes takes two wavefronts, the least, or one of B four where this leaves a
     third of the wavefronts idle; a copy of 4 bytes, turned, takes one.
     """
-    problem = make_problem((1, 1, 1), layout, "f32")
+    sizes = [size if tiles else VECTOR for size in config.tile[:2]]
+    problem = make_problem((*sizes, 1), layout, "f32")
     rows, columns = config.thread_tile
     in_order = (rows / 2 + columns) / (rows * columns / 4) <= 2 / 3
     for side, operand in enumerate(kernel.operands(problem, config)):

@@ -29,11 +29,20 @@ from ..parameter_declaration import parameter
 from ..problem import Problem
 from ..workspace import SIMT_UNIT
 from . import cp_async_mainloop, cp_async_parameters
-from .cp_async_epilogue import OutputMatrix, VectorEpilogue
+from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
 from .cp_async_parameters import CpAsyncParameters
-from .simt_config import TYPE, VECTOR, SimtConfig, is_staged, store_width
-from .simt_epilogue import Block, blocks, store_partials, summed_blocks
+from .simt_config import (
+    FLOAT,
+    TYPE,
+    VECTOR,
+    SimtConfig,
+    ends_inside,
+    is_staged,
+    sizes_and_copies,
+    store_width,
+)
+from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_staging import staged_lines
 
@@ -60,10 +69,23 @@ def problem_class(problem: Problem, config: SimtConfig) -> Problem:
     accumulators, and the reduction kernel reads C and writes D.
     """
     shown = _partial_problem(problem) if config.has_partials else problem
-    align_a = 4 if problem.a_major == "k" else problem.align_a  # the copies'
-    align_b = 4 if problem.b_major == "k" else problem.align_b
-    shown = replace(shown, align_a=align_a, align_b=align_b)
-    return cp_async_mainloop.problem_class(shown, config)
+    (_, align_a), (_, align_b) = sizes_and_copies(problem)
+    found = cp_async_mainloop.problem_class(shown, config)
+    m, n = (
+        _representative(problem, config, side, size) for side, size in enumerate((found.m, found.n))
+    )
+    return replace(found, m=m, n=n, align_a=align_a, align_b=align_b)
+
+
+def _representative(problem: Problem, config: SimtConfig, side: int, found: int) -> int:
+    """The M (side 0) or N (1) of the problem that represents a class: more than a tile if the last
+    tile ends with the matrix, else less; a multiple of a copy's elements.
+    """
+    tile, align = config.tile[side], sizes_and_copies(problem)[side][1]
+    if found == tile:
+        return tile
+    rest = max(found - tile, align // FLOAT)
+    return tile + rest if ends_inside(problem, config, side) else rest
 
 
 def config_class(config: SimtConfig) -> SimtConfig:
@@ -109,6 +131,7 @@ class SimtKernel(CpAsyncMainloop):
         shared = k.dynamic_shared(config.shared_bytes, 128)
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
         self.split, self.slices = config.split, config.slices
+        self.moved = tuple(ends_inside(problem, config, side) for side in range(2))
 
     def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
         super().inputs(a, b, depth, index)
@@ -118,6 +141,19 @@ class SimtKernel(CpAsyncMainloop):
             here = self.k.select(self.start_k == 0, lead, 0) if self.split > 1 else lead
             for tile in self._simt_tiles():
                 tile.begin(lead, here)
+
+    def tile_at(self, index: Any) -> tuple[Any, Any]:
+        """Where the tile begins: a last one that would pass the end of the matrix, ahead of its
+        ``corner``.
+        """
+        self.corner = super().tile_at(index)
+        row, column = (
+            self.k.min(first, limit - tile) if moved else first
+            for first, limit, tile, moved in zip(
+                self.corner, self.limits, self.config.tile, self.moved, strict=False
+            )
+        )
+        return row, column
 
     def _copies(self, enabled: Any) -> Iterator[None]:
         """The copies of the next k-tile; only those of a CTA's first one compare k."""
@@ -230,8 +266,11 @@ class SimtKernel(CpAsyncMainloop):
         width = store_width(problem) if staged else VECTOR
         mine, lines = self._staged(width) if staged else (self._mine(), self._lines())
         first = tuple(f + x for f, x in zip(self.first, mine, strict=True))
-        out = VectorEpilogue(self.k, problem, full, d, c, width * 4)
+        if c is not None and self.moved[1]:  # rows of the tile begin where D's rows permit it
+            c = replace(c, align=min(c.align, d.align))
+        out = EdgeEpilogue(self.k, problem, full, d, c, width * FLOAT)
         out.begin(self.limits, scale)
+        out.corner, out.moved = self.corner, self.moved
         d_tile = out.tile(d, config.tile, first)
         c_tile = None if c is None else out.tile(c, config.tile, first)
         if d.graph and d.graph.reductions.outputs:

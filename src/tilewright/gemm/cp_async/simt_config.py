@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
@@ -27,7 +28,7 @@ from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
-TYPE = "f32"
+TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
 MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
 CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
@@ -260,6 +261,9 @@ _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...]
     ((128, 128, 16), (16, 16), 3, 2, 1),
     ((96, 128, 16), (8, 16), 3, 3, 1),
     ((80, 128, 16), (4, 16), 3, 2, 2),
+    ((128, 96, 16), (16, 8), 3, 3, 1),
+    ((64, 96, 16), (8, 8), 3, 3, 2),
+    ((32, 96, 16), (4, 8), 3, 6, 2),
     ((64, 128, 32), (8, 8), 3, 1, 4),
     ((64, 128, 16), (8, 16), 3, 4, 1),
     ((48, 128, 16), (4, 16), 3, 2, 2),
@@ -307,6 +311,27 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
             f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
         )
+
+
+def sizes_and_copies(problem: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
+    """M and the bytes of A's copies, N and those of B's."""
+    given = (
+        (problem.m, problem.a_major, problem.align_a),
+        (problem.n, problem.b_major, problem.align_b),
+    )
+    a, b = (
+        (size, FLOAT if major == "k" else gcd(align, size * FLOAT)) for size, major, align in given
+    )
+    return a, b
+
+
+def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
+    """Whether the last tile along M (side 0) or N (1) ends with the matrix, of which it is no
+    whole multiple: so no copy compares its row. It needs another tile beside it; and positions of
+    an epilogue function's outputs must be those of whole tiles.
+    """
+    size, tile = (problem.m, problem.n)[side], config.tile[side]
+    return size > tile and size % tile != 0 and not problem.epilogue
 
 
 def store_width(problem: Problem) -> int:

@@ -1,11 +1,11 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
 The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
-the time in which an SM issues the instructions of all resident warps, or that in which its shared
-memory serves them; and what a warp waits at barriers and for loads, which other warps of its
-scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency, where few stages
-are in flight. The epilogue takes the time of the sectors that its stores reach, each warp's and
-those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
+the time in which the SM's busiest scheduler issues the instructions of all resident warps, or that
+in which its shared memory serves them; and what a warp waits at barriers and for loads, which other
+warps of its scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency,
+where few stages are in flight. The epilogue takes the time of the sectors that its stores reach,
+each warp's and those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
 ``benchmarks/NOTES.md`` has the measurements that the coefficients were fitted to. Loops that the
 instruction cache does not hold, of more than 2048 instructions, take longer: no candidate has one.
 """
@@ -22,7 +22,7 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import VECTOR, SimtConfig, is_staged, store_width
+from .simt_config import FLOAT, VECTOR, SimtConfig, is_staged, store_width
 
 LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
 OTHER_LANES = 128
@@ -30,25 +30,39 @@ SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's t
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
+# By tile and threads, the time of a k-tile over the model's, measured: machine code differs in how
+# well its loop hides loads and copies.
+RATES = {
+    "128x256x8:16x16": 0.802, "256x128x8:32x8": 0.804, "128x128x8:16x8": 0.829,
+    "128x128x16:16x16": 0.815, "96x128x16:8x16": 0.850, "80x128x16:4x16x2": 0.878,
+    "128x96x16:16x8": 0.870, "64x96x16:8x8x2": 0.828, "32x96x16:4x8x2": 0.808,
+    "64x128x32:8x8x4": 0.780, "64x128x16:8x16": 0.814, "48x128x16:4x16x2": 0.790,
+    "64x64x16:8x8x2": 0.751, "64x64x32:8x8x4": 0.778, "64x32x32:8x8x2": 0.742,
+    "32x64x16:4x8x2": 0.787, "32x64x32:4x8x4": 0.786, "32x32x32:4x8x2": 0.808,
+    "16x32x16:4x8": 0.958,
+}  # fmt: skip
+OTHER_RATE = 0.85  # of tiles that were not measured
+
+
 class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
     copy: float = 12.0  # of a copy with its address, of a thread
-    k_tile: float = 0.7  # of all else in a k-tile
-    shared_load: float = 9.0  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 16.7  # for a copy
-    waits: float = 300.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    k_tile: float = 0.1  # of all else in a k-tile
+    shared_load: float = 18.8  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 11.8  # for a copy
+    waits: float = 307.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1400.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 400.0  # of a CTA, with the first copies
-    cluster: float = 1900.0  # of the barriers of a cluster
-    exchange: float = 1.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 130.0  # more, of one that the CTAs of a cluster add up
+    prologue: float = 2970.0  # of a CTA, with the first copies
+    cluster: float = 9.0  # of the barriers of a cluster
+    exchange: float = 41.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 8.3  # of one, however many warps there are
-    launch: float = 1.0e-6  # seconds
-    reduction: float = 2.5e-6  # more seconds, of the split-K reduction:
+    first_sector: float = 0.04  # of one, however many warps there are
+    launch: float = 0.02e-6  # seconds
+    reduction: float = 1.52e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
@@ -70,6 +84,7 @@ class SimtCosts(NamedTuple):
     copies: Column
     sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
+    rate: Column  # of a k-tile
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -78,8 +93,8 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     bm, bn, bk = np.array([c.tile for c in configs]).T
     rows, columns = np.array([c.thread_tile for c in configs]).T
     slices, threads = (np.array([getattr(c, x) for c in configs]) for x in ("slices", "threads"))
-    a = 1 if problem.a_major == "k" else problem.align_a // 4
-    b = 1 if problem.b_major == "k" else problem.align_b // 4
+    a = 1 if problem.a_major == "k" else problem.align_a // FLOAT
+    b = 1 if problem.b_major == "k" else problem.align_b // FLOAT
     split = np.array([c.split for c in configs])
     in_cluster = np.array([c.in_cluster for c in configs])
     depth = bk // slices
@@ -97,8 +112,14 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         (bm / a + bn / b) * bk / threads,
         rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
+        np.array([RATES.get(tile_and_threads(c), OTHER_RATE) for c in configs]),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
+
+
+def tile_and_threads(config: SimtConfig) -> str:
+    """What of a configuration decides its main loop, as in its notation."""
+    return ":".join(str(config).split(":")[1:3])
 
 
 def _sectors_of_element(problem: Problem, config: SimtConfig) -> float:
@@ -159,13 +180,15 @@ def _wave(
     bm, bn, bk = costs.tile
     warps = resident * costs.threads / lanes  # of a scheduler
     shared = np.maximum(warps, 1.0)
+    busiest = np.ceil(resident * costs.threads / OTHER_LANES) * OTHER_LANES / lanes
     slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
-    loop = shared * (slots**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + c.waits / shared**2
+    issued, served = busiest * slots, shared * memory
+    loop = (issued**OVERLAP + served**OVERLAP) ** (1 / OVERLAP) + c.waits / shared**2
     from_l2 = resident * 4 * (bm + bn) * bk / c.l2_bytes
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
     stores = c.sector * costs.sectors + exchange * costs.exchanged
     ends = c.prologue + shared * stores + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
-    return np.maximum(np.maximum(loop, from_l2), in_flight), ends
+    return np.maximum(np.maximum(costs.rate * loop, from_l2), in_flight), ends

@@ -12,10 +12,35 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg
+from .cp_async_epilogue import Access, VectorEpilogue
 from .simt_config import TYPE, VECTOR, SimtConfig
 
 # A block of a thread's elements: its first row and column among them, and the rows' accumulators.
 Block = tuple[Any, Any, Sequence[Sequence[Reg]]]
+
+
+class EdgeEpilogue(VectorEpilogue):
+    """Stores D's tile, which may begin ahead of its ``corner`` (row, column) where it has ``moved``
+    along M or N: what is ahead of the corner belongs to the tile before it.
+    """
+
+    corner: tuple[Any, Any] = (0, 0)
+    moved: tuple[bool, ...] = (False, False)
+
+    def _inside(self, at: Any) -> tuple[Any, Any]:
+        """As above; where the tile has moved along N, the column in place of what is left."""
+        if at is None or not any(self.moved):
+            return super()._inside(at)
+        row = at[0] >= self.corner[0] if self.moved[0] else at[0] < self.limits[0]
+        return row, at[1] if self.moved[1] else self.limits[1].view("s32") - at[1].view("s32")
+
+    def _accesses(self, align: int, inside: Any, left: Any) -> Iterator[Access]:
+        if self.full or not self.moved[1]:
+            yield from super()._accesses(align, inside, left)
+            return
+        align = min(align, self.width)  # the columns of an access are of the same tile
+        for byte in range(0, self.width, align):
+            yield byte, align, inside & (left + byte // self.size >= self.corner[1]), []
 
 
 def blocks(config: SimtConfig, accumulators: Sequence[Sequence[Reg]]) -> Iterator[Block]:

@@ -1,8 +1,10 @@
 """Operands A and B of kernel ``simt``: MN-major in shared memory, from rows of any alignment.
 
 K is counted from its end: where it is no multiple of the k-tile, the first k-tile begins ahead of
-the matrix, and only its copies compare k. Elements beyond M and N are not copied; what is in their
-place in shared memory reaches no element of D.
+the matrix, and only its copies compare k. The last tile along M and along N ends with the matrix
+where it can (``ends_inside``), and shares rows or columns with the tile before it. Elsewhere
+elements beyond M and N are not copied; what is in their place in shared memory reaches no element
+of D.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from ...builder import Reg, iterate_slices
 from ...layout import Layout, Tensor, composition, make_layout
 from ..problem import Problem
 from .cp_async_operand import CpAsyncOperand, OperandTile
-from .simt_config import PAD, TYPE, SimtConfig
+from .simt_config import PAD, TYPE, WARP, SimtConfig, ends_inside, sizes_and_copies
 
 TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
@@ -45,9 +47,13 @@ class SimtOperand(CpAsyncOperand):
 
     @property
     def row_chunks(self) -> int:
+        """Those of a warp at most, where no copy compares its row: so one address serves a thread's
+        chunks of a k.
+        """
         if self.contiguous == "k":
             return min(super().row_chunks, TRANSPOSED)
-        return gcd(self.extent // self.chunk, self.threads)
+        chunks = gcd(self.extent // self.chunk, self.threads)
+        return gcd(chunks, WARP) if self.full_mn else chunks
 
 
 def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
@@ -55,16 +61,13 @@ def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOpe
     bm, bn, bk = config.tile
     full_k = problem.k % bk == 0
 
-    def operand(name: str, size: int, tile: int, major: str, align: int) -> SimtOperand:
-        transposed = major == "k"
-        contiguous, align = ("k", 4) if transposed else ("mn", align)
-        full = size % tile == 0
+    def operand(side: int, name: str, tile: int, major: str) -> SimtOperand:
+        contiguous = "k" if major == "k" else "mn"
+        size, align = sizes_and_copies(problem)[side]
+        full = size % tile == 0 or ends_inside(problem, config, side)
         return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
 
-    return (
-        operand("a", problem.m, bm, problem.a_major, problem.align_a),
-        operand("b", problem.n, bn, problem.b_major, problem.align_b),
-    )
+    return operand(0, "a", bm, problem.a_major), operand(1, "b", bn, problem.b_major)
 
 
 class SimtTile(OperandTile):

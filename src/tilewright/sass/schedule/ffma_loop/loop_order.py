@@ -23,6 +23,7 @@ _LEAD = 4  # FFMAs from the start of an outer product to the first load for the 
 _SPAN = 0.75  # of an outer product, in which the loads for the next one are issued
 _STEP = 2  # FFMAs from one other instruction to the next, at least
 _AHEAD = 12  # FFMAs from a barrier to the outer product in which the next turn's loads begin
+_COPIES_IN = 2  # the outer product in which copies begin, from 0, or a later one
 _APART = 8  # FFMAs between instructions that compute the next turn's addresses
 _BARRIERS = ("DEPBAR", "BAR")
 _FENCES = {"DEPBAR", "BAR"}
@@ -219,19 +220,28 @@ def _wanted(
         gap = max(1, int(part * _SPAN) // len(mine))
         found |= {i: (user - 1) * part + _LEAD + gap * n for n, i in enumerate(mine)}
     late = (len(outer) - 1) * part - _AHEAD
-    copying = min(2, len(outer) - 2) * part + part * 3 // 4 + _LEAD
     rest = [i for i in others if i not in found]
     held = _overwriting(loop, rest)
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]
     early = [i for i in early if i not in held]
+    row = max(len(outer[0].columns), _STEP)  # one at the end of each
+    copying = _copying_from(len(outer), part, 0 if near else row * (len(early) + 1))
     found |= {i: copying if _is_copy(loop.texts[i]) else late for i in rest}
     found |= {i: late + 1 for i in held}
     after = [i for i in rest if found[i] == late and i not in fences]
     found |= {i: late - _APART * (len(after) - n) for n, i in enumerate(after)}
-    row = max(len(outer[0].columns), _STEP)  # one at the end of each
     first = copying if near else max(0, copying - row * (len(early) + 1))
     found |= {i: first + (copying - first) * n // len(early) for n, i in enumerate(early)}
     return found
+
+
+def _copying_from(outer: int, part: int, ahead: int) -> int:
+    """The FFMA from which on copies are issued: where the loads for an outer product are done, in
+    the third one, or in a later one that has ``ahead`` FFMAs before it.
+    """
+    into = part * 3 // 4 + _LEAD
+    wanted = max(_COPIES_IN, -(-(ahead - into) // part))
+    return max(0, min(wanted, outer - 3)) * part + into
 
 
 def _overwriting(loop: LoopValues, others: Sequence[int]) -> set[int]:
