@@ -1,6 +1,7 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
-The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
+The busiest SM computes its CTAs in waves: as many as are resident, then the rest; CTAs of an SM may
+end together, so that some SMs have a whole wave once more, others nothing. A k-tile takes
 the time in which the SM's busiest scheduler issues the instructions of all resident warps, or that
 in which its shared memory serves them; and what a warp waits at barriers and for loads, which other
 warps of its scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency,
@@ -33,36 +34,38 @@ OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of whi
 # By tile and threads, the time of a k-tile over the model's, measured: machine code differs in how
 # well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": 0.802, "256x128x8:32x8": 0.804, "128x128x8:16x8": 0.829,
-    "128x128x16:16x16": 0.815, "96x128x16:8x16": 0.850, "80x128x16:4x16x2": 0.878,
-    "128x96x16:16x8": 0.870, "64x96x16:8x8x2": 0.828, "32x96x16:4x8x2": 0.808,
-    "64x128x32:8x8x4": 0.780, "64x128x16:8x16": 0.814, "48x128x16:4x16x2": 0.790,
-    "64x64x16:8x8x2": 0.751, "64x64x32:8x8x4": 0.778, "64x32x32:8x8x2": 0.742,
-    "32x64x16:4x8x2": 0.787, "32x64x32:4x8x4": 0.786, "32x32x32:4x8x2": 0.808,
-    "16x32x16:4x8": 0.958,
+    "128x256x8:16x16": 0.777, "256x128x8:32x8": 0.778, "128x128x8:16x8": 0.787,
+    "128x128x16:16x16": 0.750, "96x128x16:8x16": 0.789, "80x128x16:4x16x2": 0.841,
+    "128x96x16:16x8": 0.795, "64x96x16:8x8x2": 0.755, "32x96x16:4x8x2": 0.729,
+    "64x160x16:8x8x2": 0.794, "128x80x16:16x4x2": 0.843, "64x80x16:8x4x2": 0.874,
+    "64x128x32:8x8x4": 0.753, "64x128x16:8x16": 0.723, "48x128x16:4x16x2": 0.740,
+    "64x64x16:8x8x2": 0.673, "64x64x32:8x8x4": 0.698, "64x32x32:8x8x2": 0.634,
+    "32x64x16:4x8x2": 0.715, "32x64x32:4x8x4": 0.701, "32x32x32:4x8x2": 0.722,
+    "16x32x16:4x8": 0.889,
 }  # fmt: skip
-OTHER_RATE = 0.85  # of tiles that were not measured
+OTHER_RATE = 0.78  # of tiles that were not measured
 
 
 class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 12.0  # of a copy with its address, of a thread
+    copy: float = 10.0  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 18.8  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 11.8  # for a copy
-    waits: float = 307.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1400.0  # of a copy
+    shared_load: float = 20.5  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 19.6  # for a copy
+    waits: float = 170.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 1512.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 2970.0  # of a CTA, with the first copies
-    cluster: float = 9.0  # of the barriers of a cluster
-    exchange: float = 41.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
+    prologue: float = 3060.0  # of a CTA, with the first copies
+    cluster: float = 6.0  # of the barriers of a cluster
+    exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 260.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 0.04  # of one, however many warps there are
+    first_sector: float = 4.0  # of one, however many warps there are
+    packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds
-    reduction: float = 1.52e-6  # more seconds, of the split-K reduction:
+    reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
@@ -157,7 +160,8 @@ def terms(
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
     whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
-    loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
+    packed = c.packed * (waves > 0) * (whole[0] - last[0])
+    loops = waves * whole[0] + np.where(rest > 0, last[0] + packed, 0)
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
