@@ -13,7 +13,7 @@ instruction cache does not hold, of more than 2048 instructions, take longer: no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,19 +31,22 @@ SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's t
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
-# By tile and threads, the time of a k-tile over the model's, measured: machine code differs in how
-# well its loop hides loads and copies.
+# By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
+# machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": 0.777, "256x128x8:32x8": 0.778, "128x128x8:16x8": 0.787,
-    "128x128x16:16x16": 0.750, "96x128x16:8x16": 0.789, "80x128x16:4x16x2": 0.841,
-    "128x96x16:16x8": 0.795, "64x96x16:8x8x2": 0.755, "32x96x16:4x8x2": 0.729,
-    "64x160x16:8x8x2": 0.794, "128x80x16:16x4x2": 0.843, "64x80x16:8x4x2": 0.874,
-    "64x128x32:8x8x4": 0.753, "64x128x16:8x16": 0.723, "48x128x16:4x16x2": 0.740,
-    "64x64x16:8x8x2": 0.673, "64x64x32:8x8x4": 0.698, "64x32x32:8x8x2": 0.634,
-    "32x64x16:4x8x2": 0.715, "32x64x32:4x8x4": 0.701, "32x32x32:4x8x2": 0.722,
-    "16x32x16:4x8": 0.889,
+    "128x256x8:16x16": (0.758, 1.1), "256x128x8:32x8": (0.759, 1.1),
+    "128x128x8:16x8": (0.767, 1.1), "128x128x16:16x16": (0.731, 1.0),
+    "96x128x16:8x16": (0.750, 1.4), "80x128x16:4x16x2": (0.820, 1.1),
+    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.736, 1.1),
+    "32x96x16:4x8x2": (0.711, 1.1), "64x160x16:8x8x2": (0.774, 1.25),
+    "128x80x16:16x4x2": (0.801, 1.4), "64x80x16:8x4x2": (0.808, 1.6),
+    "64x128x32:8x8x4": (0.734, 1.1), "64x128x16:8x16": (0.705, 1.0),
+    "48x128x16:4x16x2": (0.722, 0.9), "64x64x16:8x8x2": (0.656, 1.0),
+    "64x64x32:8x8x4": (0.663, 1.25), "64x32x32:8x8x2": (0.602, 1.1),
+    "32x64x16:4x8x2": (0.715, 0.9), "32x64x32:4x8x4": (0.683, 1.1),
+    "32x32x32:4x8x2": (0.686, 1.0), "16x32x16:4x8": (0.756, 1.0),
 }  # fmt: skip
-OTHER_RATE = 0.78  # of tiles that were not measured
+OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
 
 class SimtCoefficients(NamedTuple):
@@ -87,7 +90,7 @@ class SimtCosts(NamedTuple):
     copies: Column
     sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
-    rate: Column  # of a k-tile
+    rates: tuple[Column, Column]  # of a k-tile, of the rest
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -115,9 +118,17 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         (bm / a + bn / b) * bk / threads,
         rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
-        np.array([RATES.get(tile_and_threads(c), OTHER_RATE) for c in configs]),
+        rates_of([tile_and_threads(c) for c in configs], RATES),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
+
+
+def rates_of(
+    names: Sequence[str], rates: Mapping[str, tuple[float, float]]
+) -> tuple[Column, Column]:
+    """The columns of the rates of tiles with these names."""
+    loops, ends = np.array([rates.get(name, OTHER_RATES) for name in names]).reshape(-1, 2).T
+    return loops, ends
 
 
 def tile_and_threads(config: SimtConfig) -> str:
@@ -195,4 +206,5 @@ def _wave(
     stores = c.sector * costs.sectors + exchange * costs.exchanged
     ends = c.prologue + shared * stores + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
-    return np.maximum(np.maximum(costs.rate * loop, from_l2), in_flight), ends
+    loop = np.maximum(np.maximum(costs.rates[0] * loop, from_l2), in_flight)
+    return loop, costs.rates[1] * ends
