@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +15,22 @@ import numpy as np
 import tilewright
 from tilewright import gemm
 from tilewright.gemm.cp_async import simt_cost
-from tilewright.gemm.cp_async.simt_cost import COEFFICIENTS, OTHER_RATE, RATES, SimtCoefficients
+from tilewright.gemm.cp_async.simt_cost import (
+    COEFFICIENTS,
+    OTHER_RATES,
+    RATES,
+    SimtCoefficients,
+)
 
+Rates = dict[str, tuple[float, float]]  # by tile and threads: of a k-tile, of the rest of a CTA
 Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among them
 STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
 # What a sweep hardly tells apart from other coefficients: as is.
 NOT_FITTED = ("load", "partial_bytes", "sector")
-ROUNDS = 3  # of coefficients and rates in turn
-LONG = 30  # microseconds, of times that rates are fitted to
-PRIOR = 3  # times that keep a rate as it is
+ROUNDS = 2  # of coefficients and rates in turn
+LOOPS = np.linspace(0.85, 1.15, 7)  # factors that are tried for the rate of a k-tile
+ENDS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the rest
+PRIOR = 0.1, 0.01  # of the squared logarithms of both, as a time's squared error
 SQUARE = 9  # shapes that a square counts as: a sweep has few
 SOFTNESS = 0.02  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
 
@@ -36,10 +43,10 @@ class Measured(NamedTuple):
     columns: Any
     times: list[float]
 
-    def at(self, rates: dict[str, float]) -> Measured:
+    def at(self, rates: Rates) -> Measured:
         """With other rates."""
-        column = np.array([rates.get(x, OTHER_RATE) for x in self.tiles])
-        return self._replace(columns=self.columns._replace(rate=column))
+        columns = simt_cost.rates_of(self.tiles, rates)
+        return self._replace(columns=self.columns._replace(rates=columns))
 
 
 def fit(rows: Sequence[Row]) -> None:
@@ -56,7 +63,7 @@ def fit(rows: Sequence[Row]) -> None:
         unseen += regrets([x.at(of_half) for x in others], device, c)
     print(f"fitted to half of the shapes: choice {math.exp(statistics.fmean(unseen)):.3f} of the "
           "best for the others")  # fmt: skip
-    print("rates", {name: round(rate, 3) for name, rate in rates.items()})
+    print("rates", {name: tuple(round(float(x), 3) for x in r) for name, r in rates.items()})
     for name, c in (("before", COEFFICIENTS), ("fitted", found)):
         data = data if c is COEFFICIENTS else [x.at(rates) for x in data]
         regret = statistics.fmean(regrets(data, device, c))
@@ -66,29 +73,36 @@ def fit(rows: Sequence[Row]) -> None:
     report(rows, data, device, found)
 
 
-def fitted(data: Sequence[Measured], device: Any) -> tuple[SimtCoefficients, dict[str, float]]:
+def fitted(data: Sequence[Measured], device: Any) -> tuple[SimtCoefficients, Rates]:
     """Coefficients and rates, in turn."""
     c, rates = COEFFICIENTS, dict(RATES)
     for _ in range(ROUNDS):
-        data = [x.at(rates) for x in data]
-        c = fitted_coefficients(data, device, c)
+        c = fitted_coefficients([x.at(rates) for x in data], device, c)
         rates = fitted_rates(data, device, c, rates)
-    return fitted_coefficients([x.at(rates) for x in data], device, c), rates
+    return c, rates
 
 
-def fitted_rates(
-    data: Sequence[Measured], device: Any, c: SimtCoefficients, rates: dict[str, float]
-) -> dict[str, float]:
-    """The rates without errors on average, each tile's for itself."""
-    found = defaultdict[str, list[float]](list)
-    for each, row in zip(errors(data, device, c), data, strict=True):
-        for tile, error, time in zip(row.tiles, each, row.times, strict=True):
-            if time > LONG:
-                found[tile].append(float(error))
-    return rates | {
-        tile: rates.get(tile, OTHER_RATE) * math.exp(-sum(each) / (len(each) + PRIOR))
-        for tile, each in found.items()
-    }
+def fitted_rates(data: Sequence[Measured], device: Any, c: SimtCoefficients, rates: Rates) -> Rates:
+    """The rates of the least squared errors, each tile's for itself."""
+    found = dict(rates)
+    for tile in {x for row in data for x in row.tiles}:
+        rows = [row for row in data if tile in row.tiles]
+        old = rates.get(tile, OTHER_RATES)
+        tried = product(LOOPS * old[0], np.array(ENDS) * old[1])
+        found[tile] = min(tried, key=lambda x: _rate_loss(rows, device, c, tile, x, old))
+    return found
+
+
+def _rate_loss(
+    rows: Sequence[Measured], device: Any, c: SimtCoefficients, tile: str,
+    rates: tuple[float, float], old: tuple[float, float],
+) -> float:  # fmt: skip
+    """The squared errors of a tile with these rates, and what these moved."""
+    at = [x.at({tile: rates}) for x in rows]
+    pairs = zip(errors(at, device, c), rows, strict=True)
+    squares = [float((each[np.array(row.tiles) == tile] ** 2).sum()) for each, row in pairs]
+    moved = (math.log(a / b) ** 2 for a, b in zip(rates, old, strict=True))
+    return sum(squares) + sum(w * x for w, x in zip(PRIOR, moved, strict=True))
 
 
 def fitted_coefficients(

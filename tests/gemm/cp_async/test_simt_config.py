@@ -37,6 +37,9 @@ def configs(draw: Any) -> SimtConfig:
     slices, number = power(0, 2), st.integers(1, 40)
     if slices > 1:
         tile = tuple(4 * count * power(1, 2) for count in block)
+    if draw(st.booleans()):  # 8 lanes along M
+        block, slices = (power(3, 4), 4), power(0, 1)
+        tile = 8 * block[0], 16 * draw(st.sampled_from([1, 3, 5]))
     lines = prod(tile) // prod(block) // 4
     clusters = [split for split in (2, 4, 8) if lines % (split * slices) == 0]
     in_cluster = bool(clusters) and draw(st.booleans())
@@ -58,7 +61,15 @@ def test_text_and_back(config: SimtConfig) -> None:
         ("simt", "expected a configuration"),
         ("simt:128x256:16x16:4", "expected a configuration"),
         ("simt:8x32x8:4x8:4", "tile M must be a multiple of 16, got 8"),
-        ("simt:64x80x8:8x8:4", "tile N must be a multiple of 32, got 80"),
+        (
+            "simt:64x72x8:8x8:4",
+            "tile N must be a multiple of 16 where N is no multiple of 32, got 72",
+        ),
+        (
+            "simt:48x80x8:8x4:4",
+            "tile M must be a multiple of 32 where N is no multiple of 32, got 48",
+        ),
+        ("simt:64x80x8:8x8:4", "80 of N must divide among 8 threads"),
         ("simt:64x64x4:8x8:4", "tile K must be a power of two, at least 8, got 4"),
         ("simt:64x64x8:2x8:4", "threads along M must be a power of two from 4 on, got 2"),
         ("simt:64x64x8:8x12:4", "threads along N must be a power of two from 8 on, got 12"),
@@ -101,12 +112,12 @@ def test_accesses_to_shared_memory_meet_in_no_bank(
     config: SimtConfig, tiles: int, layout: str
 ) -> None:
     """A load of 16 bytes takes two wavefronts, the least, or one of B four where this leaves a
-    third of the wavefronts idle; a copy of 4 bytes, turned, takes one.
+    third of the wavefronts idle, or 8 lanes are along M; a copy of 4 bytes, turned, takes one.
     """
     sizes = [size if tiles else VECTOR for size in config.tile[:2]]
     problem = make_problem((*sizes, 1), layout, "f32")
     rows, columns = config.thread_tile
-    in_order = (rows / 2 + columns) / (rows * columns / 4) <= 2 / 3
+    in_order = (rows / 2 + columns) / (rows * columns / 4) <= 2 / 3 or config.lanes != (4, 8)
     for side, operand in enumerate(kernel.operands(problem, config)):
         loads = bank_conflicts(operand.thread_layout(config.share(side)), 32, 16)
         assert (loads.wavefronts == (4 if side and in_order else 2)).all()

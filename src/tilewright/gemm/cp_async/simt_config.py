@@ -30,16 +30,18 @@ REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
 TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
-MIN_TILE = (16, 32, 8)  # M and N of a tile are multiples of these, K is this at least
+MIN_K = 8  # of a tile
 CLUSTERS = (2, 4, 8)  # CTAs that may share a tile in a cluster
-LANES = (4, 8)  # threads of a warp along M, along N
+LANES = (4, 8)  # threads of a warp along M, along N; the other way round where N permits only 4
 WARP = 32
-STAGED_ROWS = LANES[0] * VECTOR  # of D, that a warp stages together
-# Along M, N: what each bit of the lane's number adds. Alternating, wide loads of both operands take
-# the fewest wavefronts, two, but write registers so fast that FFMAs wait. In order, those of B take
-# four and FFMAs do not wait for them.
+# Along 4 and 8 lanes: what each bit of the lane's number adds. Alternating, wide loads of both
+# operands take the fewest wavefronts, two, but write registers so fast that FFMAs wait. In order,
+# those of the 8 lanes' operand take four and FFMAs do not wait for them.
 _ALTERNATING = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))
 _IN_ORDER = ((0, 0, 0, 1, 2), (1, 2, 4, 0, 0))
+# With 8 lanes along M: those along N first, so that stores of a tile of D in shared memory, whose
+# rows are 4 apart, are in different banks.
+_SWAPPED = ((0, 0, 1, 2, 4), (1, 2, 0, 0, 0))
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
 
@@ -70,7 +72,8 @@ class SimtConfig:
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
         self._check_tile()
-        for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
+        sides = zip("MN", self.tile[:2], self.block, self.lanes, strict=True)
+        for name, size, count, lanes in sides:
             if count < lanes or count & (count - 1):
                 raise ConfigError(
                     f"{self}: threads along {name} must be a power of two from {lanes} on, "
@@ -85,10 +88,13 @@ class SimtConfig:
 
     def _check_tile(self) -> None:
         """Raises ConfigError for a tile that is not made of whole units."""
-        for name, size, unit in zip("MN", self.tile[:2], MIN_TILE[:2], strict=True):
-            if size < unit or size % unit:
-                raise ConfigError(f"{self}: tile {name} must be a multiple of {unit}, got {size}")
-        check_power_of_two(self, "tile K", self.tile[2], MIN_TILE[2])
+        for name, size, lanes in zip("MN", self.tile[:2], self.lanes, strict=True):
+            if size < lanes * VECTOR or size % (lanes * VECTOR):
+                other = " where N is no multiple of 32" if self.lanes != LANES else ""
+                raise ConfigError(
+                    f"{self}: tile {name} must be a multiple of {lanes * VECTOR}{other}, got {size}"
+                )
+        check_power_of_two(self, "tile K", self.tile[2], MIN_K)
 
     def _check_parts(self) -> None:
         """Raises ConfigError for parts of K that a CTA or its threads cannot share."""
@@ -155,10 +161,17 @@ class SimtConfig:
         return self.tile[0] // self.block[0], self.tile[1] // self.block[1]
 
     @property
+    def lanes(self) -> tuple[int, int]:
+        """Threads of a warp along M, along N."""
+        return LANES if self.tile[1] % (LANES[1] * VECTOR) == 0 else (LANES[1], LANES[0])
+
+    @property
     def _lane_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """In order unless loads would take more than two thirds of the wavefronts that an SM can
         serve while its four schedulers issue the FFMAs.
         """
+        if self.lanes != LANES:
+            return _SWAPPED
         rows, columns = self.thread_tile
         wavefronts, cycles = (2 * rows + 4 * columns) // VECTOR, rows * columns // 4
         return _IN_ORDER if 3 * wavefronts <= 2 * cycles else _ALTERNATING
@@ -170,8 +183,8 @@ class SimtConfig:
 
     def share(self, side: int) -> Layout:
         """(thread, (4, vectors)) → row of the tile (``side`` 0), or column (1)."""
-        lanes, vectors = LANES[side], self.thread_tile[side] // VECTOR
-        warps = tuple(count // n for count, n in zip(self.block, LANES, strict=True))
+        lanes, vectors = self.lanes[side], self.thread_tile[side] // VECTOR
+        warps = tuple(count // n for count, n in zip(self.block, self.lanes, strict=True))
         step = lanes * VECTOR
         between = tuple(step * vectors * (i == side) for i in range(2))
         bits = tuple(VECTOR * bit for bit in self._lane_bits[side])
@@ -198,8 +211,8 @@ class SimtConfig:
 
     def for_reduction(self) -> SimtConfig:
         """The configuration that represents all with the same split-K reduction."""
-        (bm, bn, _), least = self.tile, MIN_TILE[2]
-        return SimtConfig((bm, bn, least), LANES, 1, self.group, split=self.split)
+        bm, bn, _ = self.tile
+        return SimtConfig((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
 
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
@@ -237,12 +250,17 @@ class SimtConfig:
     @property
     def warp_columns(self) -> int:
         """Columns of the tile that a warp computes."""
-        return LANES[1] * self.thread_tile[1]
+        return self.lanes[1] * self.thread_tile[1]
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows of D that a warp stages together."""
+        return self.lanes[0] * VECTOR
 
     @property
     def staged_bytes(self) -> int:
         """Shared memory of the rows that a warp stages together."""
-        return STAGED_ROWS * (self.warp_columns + PAD) * 4
+        return self.staged_rows * (self.warp_columns + PAD) * 4
 
     def resident(self, limits: Limits) -> int:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
@@ -264,6 +282,9 @@ _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...]
     ((128, 96, 16), (16, 8), 3, 3, 1),
     ((64, 96, 16), (8, 8), 3, 3, 2),
     ((32, 96, 16), (4, 8), 3, 6, 2),
+    ((64, 160, 16), (8, 8), 3, 2, 2),
+    ((128, 80, 16), (16, 4), 3, 2, 2),
+    ((64, 80, 16), (8, 4), 3, 4, 2),
     ((64, 128, 32), (8, 8), 3, 1, 4),
     ((64, 128, 16), (8, 16), 3, 4, 1),
     ((48, 128, 16), (4, 16), 3, 2, 2),
@@ -303,6 +324,9 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
         _check_cluster(problem, config, device)
+    reduces = problem.epilogue is not None and problem.epilogue.partial_reductions
+    if reduces and config.lanes != LANES and not config.has_partials:
+        raise ConfigError(f"{config}: reductions of an epilogue need a multiple of 32 as tile N")
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)

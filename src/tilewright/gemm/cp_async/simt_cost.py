@@ -1,6 +1,7 @@
 """Cost model of kernel ``simt``: estimated seconds of candidates, as columns.
 
-The busiest SM computes its CTAs in waves: as many as are resident, then the rest. A k-tile takes
+The busiest SM computes its CTAs in waves: as many as are resident, then the rest; CTAs of an SM may
+end together, so that some SMs have a whole wave once more, others nothing. A k-tile takes
 the time in which the SM's busiest scheduler issues the instructions of all resident warps, or that
 in which its shared memory serves them; and what a warp waits at barriers and for loads, which other
 warps of its scheduler hide. Or the time of its bytes from the L2; or that of a copy's latency,
@@ -12,7 +13,7 @@ instruction cache does not hold, of more than 2048 instructions, take longer: no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,39 +31,44 @@ SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's t
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
 
-# By tile and threads, the time of a k-tile over the model's, measured: machine code differs in how
-# well its loop hides loads and copies.
+# By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
+# machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": 0.802, "256x128x8:32x8": 0.804, "128x128x8:16x8": 0.829,
-    "128x128x16:16x16": 0.815, "96x128x16:8x16": 0.850, "80x128x16:4x16x2": 0.878,
-    "128x96x16:16x8": 0.870, "64x96x16:8x8x2": 0.828, "32x96x16:4x8x2": 0.808,
-    "64x128x32:8x8x4": 0.780, "64x128x16:8x16": 0.814, "48x128x16:4x16x2": 0.790,
-    "64x64x16:8x8x2": 0.751, "64x64x32:8x8x4": 0.778, "64x32x32:8x8x2": 0.742,
-    "32x64x16:4x8x2": 0.787, "32x64x32:4x8x4": 0.786, "32x32x32:4x8x2": 0.808,
-    "16x32x16:4x8": 0.958,
+    "128x256x8:16x16": (0.758, 1.1), "256x128x8:32x8": (0.759, 1.1),
+    "128x128x8:16x8": (0.767, 1.1), "128x128x16:16x16": (0.731, 1.0),
+    "96x128x16:8x16": (0.750, 1.4), "80x128x16:4x16x2": (0.820, 1.1),
+    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.736, 1.1),
+    "32x96x16:4x8x2": (0.711, 1.1), "64x160x16:8x8x2": (0.774, 1.25),
+    "128x80x16:16x4x2": (0.801, 1.4), "64x80x16:8x4x2": (0.808, 1.6),
+    "64x128x32:8x8x4": (0.734, 1.1), "64x128x16:8x16": (0.705, 1.0),
+    "48x128x16:4x16x2": (0.722, 0.9), "64x64x16:8x8x2": (0.656, 1.0),
+    "64x64x32:8x8x4": (0.663, 1.25), "64x32x32:8x8x2": (0.602, 1.1),
+    "32x64x16:4x8x2": (0.715, 0.9), "32x64x32:4x8x4": (0.683, 1.1),
+    "32x32x32:4x8x2": (0.686, 1.0), "16x32x16:4x8": (0.756, 1.0),
 }  # fmt: skip
-OTHER_RATE = 0.85  # of tiles that were not measured
+OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
 
 class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 12.0  # of a copy with its address, of a thread
+    copy: float = 10.0  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 18.8  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 11.8  # for a copy
-    waits: float = 307.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1400.0  # of a copy
+    shared_load: float = 20.5  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 19.6  # for a copy
+    waits: float = 170.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 1512.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 2970.0  # of a CTA, with the first copies
-    cluster: float = 9.0  # of the barriers of a cluster
-    exchange: float = 41.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
+    prologue: float = 3060.0  # of a CTA, with the first copies
+    cluster: float = 6.0  # of the barriers of a cluster
+    exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 260.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 0.04  # of one, however many warps there are
+    first_sector: float = 4.0  # of one, however many warps there are
+    packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds
-    reduction: float = 1.52e-6  # more seconds, of the split-K reduction:
+    reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
@@ -84,7 +90,7 @@ class SimtCosts(NamedTuple):
     copies: Column
     sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
-    rate: Column  # of a k-tile
+    rates: tuple[Column, Column]  # of a k-tile, of the rest
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -112,9 +118,17 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         (bm / a + bn / b) * bk / threads,
         rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
-        np.array([RATES.get(tile_and_threads(c), OTHER_RATE) for c in configs]),
+        rates_of([tile_and_threads(c) for c in configs], RATES),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
+
+
+def rates_of(
+    names: Sequence[str], rates: Mapping[str, tuple[float, float]]
+) -> tuple[Column, Column]:
+    """The columns of the rates of tiles with these names."""
+    loops, ends = np.array([rates.get(name, OTHER_RATES) for name in names]).reshape(-1, 2).T
+    return loops, ends
 
 
 def tile_and_threads(config: SimtConfig) -> str:
@@ -157,7 +171,8 @@ def terms(
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     lanes = LANES.get(device.target.number, OTHER_LANES)
     whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
-    loops = waves * whole[0] + np.where(rest > 0, last[0], 0)
+    packed = c.packed * (waves > 0) * (whole[0] - last[0])
+    loops = waves * whole[0] + np.where(rest > 0, last[0] + packed, 0)
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
@@ -191,4 +206,5 @@ def _wave(
     stores = c.sector * costs.sectors + exchange * costs.exchanged
     ends = c.prologue + shared * stores + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
-    return np.maximum(np.maximum(costs.rate * loop, from_l2), in_flight), ends
+    loop = np.maximum(np.maximum(costs.rates[0] * loop, from_l2), in_flight)
+    return loop, costs.rates[1] * ends

@@ -16,7 +16,7 @@ from math import gcd
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg
-from .simt_config import LANES, PAD, STAGED_ROWS, TYPE, VECTOR, WARP, SimtConfig
+from .simt_config import PAD, TYPE, VECTOR, WARP, SimtConfig
 from .simt_epilogue import added, blocks
 
 # A line of neighbours in a row of D: its row and column from the thread's first ones on.
@@ -68,8 +68,8 @@ def staged_lines(
         rows = StagedRows(shared, config.tile[:2], width, config.threads, k.tid.x)
         return rows.first, _of_slices(k, config, accumulators, rows, mine)
     here = shared + k.warpid * config.staged_bytes
-    rows = StagedRows(here, (STAGED_ROWS, config.warp_columns), width, WARP, k.laneid)
-    lanes = mine[0] % STAGED_ROWS, mine[1] % (LANES[1] * VECTOR)
+    rows = StagedRows(here, (config.staged_rows, config.warp_columns), width, WARP, k.laneid)
+    lanes = mine[0] % config.staged_rows, mine[1] % (config.lanes[1] * VECTOR)
     first = mine[0] - lanes[0] + rows.first[0], mine[1] - lanes[1] + rows.first[1]
     return first, _of_warp(k, config, accumulators, rows, lanes)
 
@@ -93,7 +93,7 @@ def _of_warp(
     k: Builder, config: SimtConfig, accumulators: Sequence[Sequence[Reg]], staged: StagedRows,
     lanes: tuple[Any, Any],
 ) -> Iterator[Line]:  # fmt: skip
-    """Each warp stores 16 rows at a time, and loads them."""
+    """Each warp stores some rows at a time, 4 of each thread, and loads them."""
     at = staged.stored(*lanes)
     across = config.thread_tile[1] // VECTOR
     found = list(blocks(config, accumulators))
