@@ -93,9 +93,8 @@ class VectorEpilogue:
         """The same; ``old``: the vector of C where it is read already."""
         k = self.k
         if self.d.graph:
-            valid = True if self.full else at[0] < self.limits[0]
             position = (*at, self.d.batch)
-            self.d.graph.store(accumulators, position, valid, self.full)
+            self.d.graph.store(accumulators, position, self._has(at), self.full)
             self.end_unit(self.d.graph, position)
             return
         inside, left = self._inside(at)
@@ -109,6 +108,10 @@ class VectorEpilogue:
 
     def end_unit(self, outputs: OutputStores, position: tuple[Any, Any, Any]) -> None:
         """Store the warp's partial results of the reductions; this thread is at ``position``."""
+
+    def _has(self, at: Any) -> Any:
+        """Whether the row of a vector exists; of one that is stored by an epilogue function."""
+        return True if self.full else at[0] < self.limits[0]
 
     def _inside(self, at: Any) -> tuple[Any, Any]:
         """Whether the row of a vector exists, and the number of elements from its column on."""

@@ -24,6 +24,7 @@ from ..config_checks import (
     notation,
     numbers_of,
 )
+from ..epilogue.graph import BIT
 from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
@@ -350,12 +351,23 @@ def sizes_and_copies(problem: Problem) -> tuple[tuple[int, int], tuple[int, int]
 
 
 def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
-    """Whether the last tile along M (side 0) or N (1) ends with the matrix, of which it is no
-    whole multiple: so no copy compares its row. It needs another tile beside it; and positions of
-    an epilogue function's outputs must be those of whole tiles.
+    """Whether the last tile along M (side 0) or N (1) ends with the matrix, which is no multiple of
+    it: so no copy compares its row. It needs another tile beside it.
     """
     size, tile = (problem.m, problem.n)[side], config.tile[side]
-    return size > tile and size % tile != 0 and not problem.epilogue
+    return size > tile and size % tile != 0 and _may_overlap(problem, config)
+
+
+def _may_overlap(problem: Problem, config: SimtConfig) -> bool:
+    """Whether tiles of D may overlap: where an epilogue function stores tensors alone, by vectors
+    of which each is one tile's, and not in the split-K reduction.
+    """
+    if problem.epilogue is None:
+        return True
+    graph = problem.epilogue.graph
+    if graph.reductions or any(x.type == BIT for x in graph.inputs) or config.has_partials:
+        return False
+    return store_width(problem) == VECTOR or is_staged(problem, config)
 
 
 def store_width(problem: Problem) -> int:

@@ -27,6 +27,13 @@ class EdgeEpilogue(VectorEpilogue):
     corner: tuple[Any, Any] = (0, 0)
     moved: tuple[bool, ...] = (False, False)
 
+    def _has(self, at: Any) -> Any:
+        """As above; where the tile has moved, whether the vector is its own, too."""
+        if not any(self.moved):
+            return super()._has(at)
+        row, _ = self._inside(at)
+        return row & (at[1] >= self.corner[1]) if self.moved[1] else row
+
     def _inside(self, at: Any) -> tuple[Any, Any]:
         """As above; where the tile has moved along N, the column in place of what is left."""
         if at is None or not any(self.moved):
