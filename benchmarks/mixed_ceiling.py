@@ -72,7 +72,7 @@ DEFAULTS = (
     "n64 w3 c2 u4 g8", "n64 w3 c8 u4 g8", "n64 w3 c8 u4 g8 s1", "n64 w3 c4 u4 g8 s1",
     "n64 w2 c4 u4 g8 p2", "n64 w3 c4 u4 g8 p2", "n64 w3 c4 u4 g8 p2 kept", "n64 w3 c4 u4 g8 f16",
     "n64 w3 c4 u4 g8 turns", "n64 w3 c4 u4 g8 turns kept", "n64 w3 c8 u4 g8 turns",
-    *(f"n64 w{w} c8 none ss g0" for w in (1, 2, 3)), 
+    *(f"n64 w{w} c8 none ss g0" for w in (1, 2, 3)),
     "n64 w3 c4 lop16 ss g0", "n64 w3 c4 ffma16 ss g0",
     *(f"n64 w{w} c4 u4 {g} ahead" for w in (2, 3) for g in ("g0", "g8")),
     *(f"n64 w{w} c1 u4 {g} s4 ahead" for w in (2, 3) for g in ("g0", "g8")),
