@@ -54,6 +54,7 @@ from .mainloop.scale_load_warp import LANES, SCALE_WARP
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
+from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import PairUnitCopy, UnitCopy
 from .problem_list.problem_copies import copy_classes
@@ -71,7 +72,7 @@ from .stage_operands import (
 )
 from .stream_k.partial_exchange import PartialExchange
 from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
-from .tile_scheduler import TileScheduler, WorkTileInfo
+from .tile_scheduler import JoinedTileScheduler, TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
@@ -153,7 +154,12 @@ class TmaKernel:
         if config.hands_over(problem):
             size = config.handed_bytes(problem) * config.handed_buffers(problem)
             self.handed_address = k.dynamic_shared(size, 16).address()
+        self.joined_barriers = None
+        if config.joins_split(problem):
+            count = 2 * config.epilogue_warpgroups
+            self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
+        self.in_cluster = config.ctas > 1 or self.joined_barriers is not None
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
         self.queue = None
@@ -196,7 +202,7 @@ class TmaKernel:
         """Emit a role, which has ``more`` registers than at launch, or fewer."""
         if role.registers:
             self.k.setmaxnreg(role.registers, inc=more)
-        if self.config.ctas > 1:
+        if self.in_cluster:
             self.k.cluster_wait()  # until all CTAs of the cluster have initialized their barriers
         role.body()
 
@@ -218,8 +224,11 @@ class TmaKernel:
                 self.queue.pipeline.init()
             for i in range(self.config.consumers):
                 k.mbarrier_init(self.c_barriers + i, 1)
+            if self.joined_barriers:
+                warpgroups = self.config.epilogue_warpgroups
+                JoinedAccumulators.init(k, self.joined_barriers, warpgroups)
             k.fence_mbarrier_init()
-        if self.config.ctas > 1:
+        if self.in_cluster:
             k.cluster_arrive()
         else:
             k.barrier()
@@ -240,6 +249,8 @@ class TmaKernel:
         if self.queue is not None:
             return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
         scheduler = StreamKTileScheduler if config.stream_k else TileScheduler
+        if self.joined_barriers:
+            scheduler = JoinedTileScheduler
         return scheduler(k, config, *sizes)
 
     def _produce(self) -> None:
@@ -317,6 +328,8 @@ class TmaKernel:
         mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
         exchange = self._exchange(consumer)
+        joined = self._joined(consumer)
+        split = config.split > 1 and not joined
         if self.order:
             self.order.start()
             with k.if_(consumer == 1):
@@ -331,7 +344,9 @@ class TmaKernel:
                 store(tile, accumulators)
 
         def store(tile: WorkTileInfo, accumulators: list[list[Any]]) -> None:
-            if config.split > 1:
+            if joined:
+                accumulators = joined.run(accumulators)
+            if split:
                 with k.if_(tile.partial >= 0 if config.tail else True):
                     zero = k.const("u32", 0)
                     first = first_row * 2 if self.problem.pair else first_row  # both blocks
@@ -339,11 +354,13 @@ class TmaKernel:
             if exchange:
                 with k.if_(tile.partial >= 0):
                     exchange.store(accumulators, tile.partial.view("u32"))
-            if config.split == 1 or config.tail:
+            if not split or config.tail:
                 with k.if_(tile.partial < 0 if config.mixes_partials else True):
                     if exchange:
                         exchange.add_all(accumulators, tile)
                     row, column = d_corner(self.problem, config, tile.row, tile.column)
+                    if joined:
+                        column = column + joined.rank * (config.tile[1] // config.split)
                     epilogue.begin(tile)
                     epilogue.run(accumulators, row + first_row, column, tile.batch)
 
@@ -351,8 +368,11 @@ class TmaKernel:
             self.scheduler.for_each_tile(process, consumer, 2)
         else:
             self.scheduler.for_each_tile(process)
-        if config.split == 1 or config.tail:
+        if not split or config.tail:
             epilogue.drain()
+        if joined:
+            with k.if_(consumer == 0 if one_stores else True):
+                joined.drain()
         partials.drain()
 
     def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:
@@ -370,19 +390,33 @@ class TmaKernel:
             return None
         return PartialExchange(k, self.problem, self.config, scheduler, p.counter, consumer)
 
+    def _joined(self, consumer: Any) -> JoinedAccumulators | None:
+        """The exchange with the CTA that has the other part of the tile's k-blocks."""
+        if not self.joined_barriers:
+            return None
+        problem, config = self.problem, self.config
+        each = config.joined_bytes(problem) // config.epilogue_warpgroups
+        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        part = 0 if config.slices > 1 else consumer
+        address = self.epilogue_address + staging + part * each
+        return JoinedAccumulators(
+            self.k, problem, config, address, self.joined_barriers + 2 * part
+        )
+
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.epilogue_shared_bytes(problem) // config.storing_warpgroups(problem)
+        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        size = of_all // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)
         more = self.scalars, limits, barrier
         epilogue: TmaEpilogue
         if self.operands is None:
-            tile = EpilogueTile.of(problem, config)
+            tile = EpilogueTile.of(problem, config.stored(problem))
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *more_outputs(k, self.operands)]
