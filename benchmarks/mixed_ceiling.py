@@ -59,43 +59,27 @@ TURN_BARRIER = 8
 END = 15  # barrier
 KINDS = ("lop", "ffma", "hfma", "shf", "lds")
 DEFAULTS = (
-    # wgmma alone
-    *(f"n{n} w{w} c8 none g0" for n in (16, 32, 64, 128) for w in (1, 2, 3, 4)),
-    *(f"n64 w{w} c{c} none g0" for w in (1, 3) for c in (2, 4)),
-    # what is converted, and how
-    *(f"n64 w{w} c4 u4 g8" for w in (1, 2, 3, 4)),
-    *(f"n64 w3 c4 {what}" for what in ("none g8", "reg g8", "u4 g0", "reg g0", "scaled g0")),
-    *(f"n64 w3 c4 {op}16 g0" for op in ("lop", "ffma", "hfma")),
-    *(f"n64 w3 c4 {op}8 g0" for op in ("lop", "ffma", "hfma")),
-    # structure
-    *(f"n64 w{w} c4 u4 g8 kept" for w in (2, 3)),
-    "n64 w3 c2 u4 g8", "n64 w3 c8 u4 g8", "n64 w3 c8 u4 g8 s1", "n64 w3 c4 u4 g8 s1",
-    "n64 w2 c4 u4 g8 p2", "n64 w3 c4 u4 g8 p2", "n64 w3 c4 u4 g8 p2 kept", "n64 w3 c4 u4 g8 f16",
-    "n64 w3 c4 u4 g8 turns", "n64 w3 c4 u4 g8 turns kept", "n64 w3 c8 u4 g8 turns",
-    *(f"n64 w{w} c8 none ss g0" for w in (1, 2, 3)),
+    *(f"n{n} w{w} c8 none g0" for n in (16, 32, 64, 128) for w in (1, 3)),
+    *(f"n64 w{w} c4 u4 {group}" for w in (1, 2, 3) for group in ("g0", "g8")),
+    *(f"n64 w3 c4 {what}" for what in ("none g8", "reg g0", "reg g8", "scaled g0")),
+    *(f"n64 w3 c4 {op}{count} g0" for op in ("lop", "ffma", "hfma") for count in (8, 16)),
+    *(f"n64 w{w} c8 u4 g8" for w in (1, 2, 3)),
+    *(f"n64 w{w} c{c} u4 g8 p2" for w in (2, 3) for c in (2, 4)),
+    "n64 w2 c8 u4 g8 p2", "n64 w3 c4 u4 g8 s1", "n64 w3 c4 u4 g8 s3 early",
+    "n64 w3 c1 u4 g8 s4 ahead", "n64 w3 c1 u4 g0 s4 ahead", "n64 w3 c4 u4 g8 turns",
     "n64 w3 c4 lop16 ss g0", "n64 w3 c4 ffma16 ss g0",
-    *(f"n64 w{w} c4 u4 {g} ahead" for w in (2, 3) for g in ("g0", "g8")),
-    *(f"n64 w{w} c1 u4 {g} s4 ahead" for w in (2, 3) for g in ("g0", "g8")),
-    "n64 w3 c1 u4 g8 s2 ahead", "n64 w3 c1 u4 g8 s8 ahead", "n64 w3 c2 u4 g8 s4 ahead",
-    "n64 w3 c1 none g0 s4",
-    "n64 w3 c4 u4 g8 p2 ahead kept", "n64 w3 c1 u4 g8 s4 p2 ahead", "n64 w2 c4 u4 g8 p2 ahead kept",
-    "n64 w3 c4 u4 g8 s3 early", "n64 w3 c4 u4 g0 s3 early", "n64 w2 c4 u4 g0 s3 early",
-    *(f"n64 w{w} c4 scaled g0" for w in (2, 4)),
-    "n64 w3 c2 scaled g0", "n64 w3 c8 scaled g0",
-    # other sizes
-    *(f"n{n} w{w} c4 u4 g8" for n, w in ((16, 3), (16, 4), (32, 4), (128, 2), (128, 3))),
-    *(f"n{n} w{w} c4 scaled g0" for n, w in ((16, 4), (32, 4), (128, 2))),
-    "n128 w2 c4 u4 g8 kept", "n128 w2 c4 u4 g0", "n128 w2 c4 reg g0",
+    *(f"n16 w{w} c{c} u4 g8" for w in (2, 3, 4) for c in (4, 8)),
+    *(f"n16 w4 c4 {what}" for what in ("u4 g0", "none g8", "reg g8", "scaled g0", "u4 g8 f16")),
+    "n16 w4 c2 u4 g8", "n16 w4 c4 u4 g8 ahead", "n16 w2 c4 u4 g8 p2", "n16 w4 c4 u4 g8 p2",
+    *(f"n32 w{w} c{c} u4 g8" for w in (2, 3, 4) for c in (4, 8)),
+    *(f"n32 w2 c{c} u4 g8 p2" for c in (4, 8)),
+    *(f"n128 w{w} c4 u4 {group}" for w in (1, 2) for group in ("g0", "g8")),
+    "n128 w2 c4 u4 g8 kept", "n128 w2 c2 u4 g8", "n128 w2 c4 scaled g0", "n128 w2 c8 u4 g8 s1",
 )  # fmt: skip
 BESIDE = (
-    *(f"n{n} w1 c8 none g0:{kind}" for n in (16, 64, 128) for kind in KINDS),
     *(f"n64 w2 c8 none g0:{kind}" for kind in KINDS),
     *(f"n64 w2 c8 none g0 ss:{kind}" for kind in KINDS),
-    *(f"n64 w2 c8 none g0:{kind}2" for kind in KINDS),
-    "n64 w3 c8 none g0:ffma",
-    "n64 w1 c1 none g0:ffma",
-    "n64 w2 c1 none g0:ffma",
-    "n64 w1 c1 none g0 s1:ffma",
+    *(f"n{n} w1 c8 none g0:{kind}" for n in (16, 128) for kind in ("lop", "ffma")),
 )
 
 

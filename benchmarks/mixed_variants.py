@@ -9,6 +9,9 @@ A variant is NAME=CONFIG, names joined by ``+``; the rest is ``mixed_input.py``:
     late     dependent grids are launched when all loads of a CTA are issued
     two      two CTAs on an SM: 64 registers a thread at launch
     short    chunks of 32 of K
+    long     chunks of 128 of K
+    sets     two sets of accumulators
+    apart    split-K by a reduction kernel
 """
 
 from __future__ import annotations
@@ -23,11 +26,26 @@ os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are changed h
 import mixed_input
 
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
+from tilewright.gemm.tma.mainloop.warpgroup_sharing import WarpgroupSharing
 from tilewright.gemm.tma.mixed_input import mixed_input_mainloop as mainloop_module
 from tilewright.gemm.tma.mixed_input.mixed_input_mainloop import MixedInputMainloop, _Numbers
+from tilewright.gemm.tma.mixed_input.unit_copy import UnitCopy
 
 STEP = 1024
-NAMES = ("scaled", "late", "two", "short")
+NAMES = (
+    "scaled",
+    "late",
+    "two",
+    "short",
+    "long",
+    "sets",
+    "nocopy",
+    "nox",
+    "now",
+    "noconvert",
+    "nomma",
+    "apart",
+)
 CHUNK_K = mainloop_module.CHUNK_K
 REGISTERS = dict(tma_kernel.REGISTERS)
 TWO = {2: (24, 104), 3: (24, 72)}
@@ -127,6 +145,120 @@ class Scaled(MixedInputMainloop):
         self.zero_pair = self.k.const("b32", 0x80008000).view("bf16x2")
 
 
+class TwoSets(MixedInputMainloop):
+    """A group is promoted while the next one is multiplied; a group for each k-block."""
+
+    def _allocate(self) -> None:
+        super()._allocate()
+        n = self.config.tile[1]
+        self.single = "sets" not in variants_of(self.config)
+        other = self.part if self.single else list(self.k.array("f32", n // 2))
+        self.parts = [self.part, other]
+
+    def _multiply_all(self, k_blocks: Any) -> None:
+        k = self.k
+        self.stages.pipeline.consumer_wait(self.state)
+        first = self._load(0, self.state.stage, None)
+        self.held = [[k.var("f32", 0.0) for _ in range(2)] for _ in range(2)]
+        for variable, value in zip(self.held[0], first.scales, strict=True):
+            k.mov(value, into=variable)
+        with k.if_(k_blocks == 1):
+            self._block(0, promotes=False, last=True)
+            self._finish(0)
+        with k.else_():
+            self._block(0, promotes=False)
+            for _ in k.range(0, (k_blocks - 2) >> 1, unroll=False):
+                self._block(1)
+                self._block(0)
+            with k.if_((k_blocks & 1) == 0):
+                self._block(1, last=True)
+                self._finish(1)
+            with k.else_():
+                self._block(1)
+                self._block(0, last=True)
+                self._finish(0)
+
+    def _block(self, index: int, promotes: bool = True, last: bool = False) -> None:
+        k, state, right = self.k, self.state, self.stages.right.operand
+        older = k.var("u32", self.previous)
+        k.mov(state.stage, into=self.previous)
+        x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
+        if self.slices == 1:
+            state.advance()
+        else:
+            state.skip(self.slices)
+        self.part = self.parts[index]
+        promotes &= not self.single
+        odd = len(self.chunks) % 2
+        if not hasattr(self, "pair"):
+            self.pair = self.fragments
+        for i in range(len(self.chunks)):
+            k.wgmma_fence()
+            self.fragments = self.pair[::-1] if odd and index else self.pair
+            self._issue(i, x)
+            k.wgmma_commit()
+            if not self.single or i:
+                k.wgmma_wait(1)
+            if i == 0 and promotes:
+                self.release(older, None)
+            if odd:
+                self.fragments = self.fragments[::-1]
+            if i + 1 < len(self.chunks):
+                self._load(i + 1, self.previous, _Numbers(self.held[index], []))
+            elif not last:
+                self.stages.pipeline.consumer_wait(state)
+                following = self._load(0, state.stage, None)
+            if i == 0 and promotes:
+                self._add(1 - index)
+        if self.single and not last:
+            self._finish(index)
+        if not last:
+            for variable, value in zip(self.held[1 - index], following.scales, strict=True):
+                k.mov(value, into=variable)
+
+    def _finish(self, index: int) -> None:
+        self.k.wgmma_wait(0)
+        self.release(self.previous, None)
+        self._add(index)
+
+    def _add(self, index: int) -> None:
+        for i, (total, part) in enumerate(zip(self.total[0], self.parts[index], strict=True)):
+            self.k.mad(part, self.held[index][i >> 1 & 1], total, into=total)
+
+
+class Ablated(MixedInputMainloop):
+    """Parts are left out; results are wrong."""
+
+    def _load(self, index: int, stage: Any, numbers: Any) -> Any:
+        if "noconvert" not in variants_of(self.config):
+            return super()._load(index, stage, numbers)
+        chunk = self.chunks[index]
+        if chunk.begins or numbers is None:
+            numbers = self._numbers(chunk, stage)
+        words = self._words(chunk, stage)
+        for i, variable in enumerate(self.fragments[index % 2]):
+            if i % 4 == 0:
+                self.k.mov(words[i // 4], into=variable)
+        return numbers
+
+    def _issue(self, index: int, x: Any) -> None:
+        if "nomma" not in variants_of(self.config):
+            return super()._issue(index, x)
+        for i, x in enumerate(self.fragments[index % 2]):
+            self.k.add(
+                self.part[i % len(self.part)], x.view("f32"), into=self.part[i % len(self.part)]
+            )
+
+
+JOINS = WarpgroupSharing.joins_split
+
+
+def joins_split(self: Any, problem: Any) -> Any:
+    one = isinstance(self.group, int)
+    return False if one and "apart" in variants_of(self) else JOINS(self, problem)
+
+
+WarpgroupSharing.joins_split = joins_split
 MAINLOOP = tma_kernel.TmaKernel._mainloop
 PROLOGUE = tma_kernel.TmaKernel._prologue
 PRODUCE = tma_kernel.TmaKernel._produce
@@ -136,16 +268,28 @@ LAUNCH = vars(tma_kernel.Builder)["launch_dependent_grids"]
 
 
 def mainloop(self: Any, consumer: Any, state: Any) -> Any:
-    if "scaled" not in variants_of(self.config):
+    names = variants_of(self.config)
+    found = [
+        kind
+        for name, kind in (
+            ("scaled", Scaled),
+            ("sets", TwoSets),
+            ("long", TwoSets),
+            ("noconvert", Ablated),
+            ("nomma", Ablated),
+        )
+        if name in names
+    ]
+    if not found:
         return MAINLOOP(self, consumer, state)
     more = self.stages, self.scheduler, consumer, self.order, state
-    return Scaled(self.k, self.problem, self.config, self.handed_address, *more)
+    return found[0](self.k, self.problem, self.config, self.handed_address, *more)
 
 
 def build(problem: Any, config: Any) -> Any:
     """Trace a kernel with the variant's constants."""
     names = variants_of(config)
-    mainloop_module.CHUNK_K = 32 if "short" in names else CHUNK_K
+    mainloop_module.CHUNK_K = 32 if "short" in names else 128 if "long" in names else CHUNK_K
     tma_kernel.REGISTERS = REGISTERS | (TWO if "two" in names else {})
     original = tma_kernel.tma_parameters
 
@@ -188,6 +332,22 @@ def produce(self: Any) -> None:
             k.emit("griddepcontrol.launch_dependents")
 
 
+def copies_of(self: Any) -> Any:
+    found = COPIES(self)
+    names = variants_of(self.config)
+    for copy in found:
+        units = isinstance(copy, UnitCopy)
+        if names & ({"nocopy", "now"} if units else {"nocopy", "nox"}):
+            begin = copy.begin
+            copy.begin = lambda tile, begin=begin: (begin(tile), 0)[1]
+            copy.issue = lambda *_: None
+    return found
+
+
+COPIES = tma_kernel.TmaKernel._copies
+tma_kernel.TmaKernel._copies = copies_of
+
+
 def tile_coordinates(k: Any, tile: Any, rows: Any, columns: Any, group: int) -> Any:
     return COORDINATES(k, tile, rows, columns, group % STEP)
 
@@ -206,6 +366,41 @@ def main(arguments: list[str]) -> None:
     print(*(f"{code} is {name}" for code, name in names.items() if "=" in name), sep="\n")
     sys.argv[at] = " ".join(names)
     mixed_input.main()
+    if "--m" in sys.argv:
+        differences(int(sys.argv[sys.argv.index("--m") + 1].split(",")[0]), names)
+        clocks(int(sys.argv[sys.argv.index("--m") + 1].split(",")[0]), next(iter(names)))
+
+
+def differences(m: int, names: dict[str, str]) -> None:
+    """Print how far results are from the first configuration's, by the largest element."""
+    form = mixed_input.WeightFormat("u4", "bf16", 128, "f16")
+    case = mixed_input.MixedCase(form, m, 8192, 8192)
+    expected = None
+    for config, name in names.items():
+        if name.startswith("no"):
+            continue
+        case.d[0].fill_(float("nan"))
+        try:
+            found = case.work(config)(0).float().clone()
+        except Exception as error:
+            print(f"    {name}: {str(error)[:90]}")
+            continue
+        expected = found if expected is None else expected
+        difference = float(((found - expected).abs() / expected.abs().max()).max())
+        print(f"    {difference:8.1e} {name}")
+
+
+def clocks(m: int, config: str) -> None:
+    """Print the clock and the power while calls of a configuration follow each other."""
+    from sparse_ceiling import Meter, alone
+
+    form = mixed_input.WeightFormat("u4", "bf16", 128, "f16")
+    case = mixed_input.MixedCase(form, m, 8192, 8192)
+    for what, work in (("it", case.work(config)), ("copy", case.copy)):
+        seconds, reading = alone(work, 4e11, 0.4, Meter())
+        print(
+            f"    {what}: {1e6 * seconds:.2f} µs at {reading.clock:.0f} MHz, {reading.power:.0f} W"
+        )
 
 
 if __name__ == "__main__":
