@@ -366,15 +366,21 @@ def main(arguments: list[str]) -> None:
     print(*(f"{code} is {name}" for code, name in names.items() if "=" in name), sep="\n")
     sys.argv[at] = " ".join(names)
     mixed_input.main()
-    if "--m" in sys.argv:
-        differences(int(sys.argv[sys.argv.index("--m") + 1].split(",")[0]), names)
-        clocks(int(sys.argv[sys.argv.index("--m") + 1].split(",")[0]), next(iter(names)))
+    differences(int(sys.argv[sys.argv.index("--m") + 1]), names)
+    if "--nk" not in sys.argv:
+        clocks(int(sys.argv[sys.argv.index("--m") + 1]), next(iter(names)))
+
+
+def sizes() -> tuple[int, ...]:
+    """N and K."""
+    at = sys.argv.index("--nk") + 1 if "--nk" in sys.argv else 0
+    return tuple(map(int, (sys.argv[at] if at else "8192x8192").split("x")))
 
 
 def differences(m: int, names: dict[str, str]) -> None:
     """Print how far results are from the first configuration's, by the largest element."""
     form = mixed_input.WeightFormat("u4", "bf16", 128, "f16")
-    case = mixed_input.MixedCase(form, m, 8192, 8192)
+    case = mixed_input.MixedCase(form, m, *sizes())
     expected = None
     for config, name in names.items():
         if name.startswith("no"):
@@ -395,7 +401,7 @@ def clocks(m: int, config: str) -> None:
     from sparse_ceiling import Meter, alone
 
     form = mixed_input.WeightFormat("u4", "bf16", 128, "f16")
-    case = mixed_input.MixedCase(form, m, 8192, 8192)
+    case = mixed_input.MixedCase(form, m, *sizes())
     for what, work in (("it", case.work(config)), ("copy", case.copy)):
         seconds, reading = alone(work, 4e11, 0.4, Meter())
         print(

@@ -135,7 +135,7 @@ class TmaGeometry(WarpgroupSharing[N]):
     def epilogue_shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory that stage epilogue tiles of all outputs."""
         stored = self.stored(problem)
-        plain = stored.epilogue_bytes(problem.output.bits) + self.joined_bytes(problem)
+        plain: N = stored.epilogue_bytes(problem.output.bits) + self.joined_bytes(problem)
         if problem.epilogue is None:
             return plain
         sizes = problem.epilogue.output_bytes
@@ -162,8 +162,8 @@ class TmaGeometry(WarpgroupSharing[N]):
         tile's k-blocks.
         """
         of_half = self.accumulator_registers // JOINED * WARPGROUP * ACCUMULATOR_BYTES
-        size: N = self.epilogue_warpgroups * of_half
-        return select(self.joins_split(problem), size, 0)
+        size: N = select(self.joins_split(problem), self.epilogue_warpgroups * of_half, 0)
+        return size
 
     def graph_epilogue_tiles(self, problem: Problem) -> N:
         """Epilogue tiles of a warpgroup, of an epilogue function."""

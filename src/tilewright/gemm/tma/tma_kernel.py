@@ -250,7 +250,7 @@ class TmaKernel:
             return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
         scheduler = StreamKTileScheduler if config.stream_k else TileScheduler
         if self.joined_barriers:
-            scheduler = JoinedTileScheduler
+            return JoinedTileScheduler(k, config, *sizes)
         return scheduler(k, config, *sizes)
 
     def _produce(self) -> None:
@@ -399,9 +399,7 @@ class TmaKernel:
         staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
         part = 0 if config.slices > 1 else consumer
         address = self.epilogue_address + staging + part * each
-        return JoinedAccumulators(
-            self.k, problem, config, address, self.joined_barriers + 2 * part
-        )
+        return JoinedAccumulators(self.k, problem, config, address, self.joined_barriers + 2 * part)
 
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor
