@@ -17,10 +17,9 @@ from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
 from .mainloop.scale_run import ScaleRun
-from .mainloop.warpgroup_sharing import ACCUMULATOR_BYTES, JOINED
+from .mainloop.warpgroup_sharing import ACCUMULATOR_BYTES, JOINED, WarpgroupSharing
 from .mainloop.warpgroup_sharing import WARPGROUP as WARPGROUP
 from .mainloop.warpgroup_sharing import WGMMA_ROWS as WGMMA_ROWS
-from .mainloop.warpgroup_sharing import WarpgroupSharing
 
 GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
