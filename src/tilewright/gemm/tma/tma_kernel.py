@@ -159,7 +159,6 @@ class TmaKernel:
             count = 2 * config.epilogue_warpgroups
             self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
-        self.in_cluster = config.ctas > 1 or self.joined_barriers is not None
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
         self.queue = None
@@ -202,9 +201,11 @@ class TmaKernel:
         """Emit a role, which has ``more`` registers than at launch, or fewer."""
         if role.registers:
             self.k.setmaxnreg(role.registers, inc=more)
-        if self.in_cluster:
+        if self.config.ctas > 1:
             self.k.cluster_wait()  # until all CTAs of the cluster have initialized their barriers
         role.body()
+        if self.joined_barriers and not more:
+            self.k.cluster_wait()  # all threads that have arrived wait
 
     def _prologue(self) -> None:
         """Initialize the barriers. With programmatic dependent launch the previous grids may still
@@ -228,9 +229,9 @@ class TmaKernel:
                 warpgroups = self.config.epilogue_warpgroups
                 JoinedAccumulators.init(k, self.joined_barriers, warpgroups)
             k.fence_mbarrier_init()
-        if self.in_cluster:
+        if self.config.ctas > 1 or self.joined_barriers:
             k.cluster_arrive()
-        else:
+        if self.config.ctas == 1:
             k.barrier()
         k.launch_dependent_grids()
 
@@ -373,6 +374,9 @@ class TmaKernel:
         if joined:
             with k.if_(consumer == 0 if one_stores else True):
                 joined.drain()
+            if one_stores:
+                with k.if_(consumer != 0):
+                    k.cluster_wait()
         partials.drain()
 
     def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:

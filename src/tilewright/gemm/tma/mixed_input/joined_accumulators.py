@@ -15,6 +15,7 @@ from ..tma_geometry import WARPGROUP
 
 VECTOR = 4  # accumulators that a thread writes together
 WORD = 4  # bytes
+WARP, WARPS = 32, 4
 
 
 class JoinedAccumulators:
@@ -31,16 +32,18 @@ class JoinedAccumulators:
         self.other = self.rank ^ 1
         self.address = shared + (k.tid.x & (WARPGROUP - 1)) * (VECTOR * WORD)
         self.phase = k.var("u32", 0)
+        self.started = k.var("u32", 0)
 
     @staticmethod
     def init(k: Builder, barriers: Pointer, count: int) -> None:
         """Initialize the barriers of ``count`` warpgroups. One thread calls it."""
         for i in range(2 * count):
-            k.mbarrier_init(barriers + i, WARPGROUP)
+            k.mbarrier_init(barriers + i, WARPS)
 
     def run(self, accumulators: list[list[Any]]) -> list[list[Any]]:
         """The sums of the columns that this CTA stores."""
         k = self.k
+        self.begin()
         halves = [block[: len(block) // 2] for block in accumulators]
         others = [block[len(block) // 2 :] for block in accumulators]
         self._wait(self.barriers + 1, self.phase ^ 1)
@@ -52,7 +55,7 @@ class JoinedAccumulators:
             for half, other in zip(halves, others, strict=True):
                 for own, value in zip(half, other, strict=True):
                     k.mov(value, into=own)
-        k.mbarrier_arrive(self.barriers, rank=self.other)
+        self._arrive(self.barriers)
         self._wait(self.barriers, self.phase)
         values = [x for block in halves for x in block]
         pointer = k.pointer("shared", "f32", self.address).aligned(VECTOR * WORD)
@@ -60,9 +63,16 @@ class JoinedAccumulators:
             received = pointer.load(VECTOR, index=first * WARPGROUP)
             for own, value in zip(values[first : first + VECTOR], received, strict=True):
                 k.add(own, value, into=own)
-        k.mbarrier_arrive(self.barriers + 1, rank=self.other)
+        self._arrive(self.barriers + 1)
         self.phase.set(self.phase ^ 1)
         return halves
+
+    def begin(self) -> None:
+        """Wait until the other CTA has initialized its barriers, once."""
+        k = self.k
+        with k.if_(self.started == 0):
+            k.cluster_wait()
+            self.started.set(1)
 
     def drain(self) -> None:
         """Wait until the other CTA accesses nothing of this one any more."""
@@ -73,6 +83,13 @@ class JoinedAccumulators:
             at = there + first * WARPGROUP * WORD
             four = tuple(values[first : first + VECTOR])
             self.k.emit("st.shared::cluster.v4.f32", at, four)
+
+    def _arrive(self, barrier: Pointer) -> None:
+        """Each warp arrives at the other CTA's barrier, after all of its threads."""
+        k = self.k
+        k.syncwarp()
+        with k.if_(k.tid.x & (WARP - 1) == 0):
+            k.mbarrier_arrive(barrier, rank=self.other)
 
     def _wait(self, barrier: Pointer, parity: Any) -> None:
         """Wait for a phase; what other CTAs wrote before they arrived is visible then."""
