@@ -54,6 +54,7 @@ from .mainloop.scale_load_warp import LANES, SCALE_WARP
 from .mainloop.stage_scales import StageScales, scale_copies
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
+from .mixed_input.alternating_mainloop import AlternatingMainloop, alternates
 from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
 from .mixed_input.unit_copy import PairUnitCopy, UnitCopy
@@ -385,7 +386,10 @@ class TmaKernel:
         if self.scales:
             return ScaledMainloop(k, problem, config, self.scales, *more)
         if problem.weights is not None:
-            return MixedInputMainloop(k, problem, config, self.handed_address, *more)
+            kind = MixedInputMainloop
+            if alternates(problem.weights, config):
+                kind = AlternatingMainloop
+            return kind(k, problem, config, self.handed_address, *more)
         return mainloop_class(problem)(k, problem, config, *more)
 
     def _exchange(self, consumer: Any) -> PartialExchange | None:

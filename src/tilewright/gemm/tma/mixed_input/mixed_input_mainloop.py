@@ -109,7 +109,7 @@ class MixedInputMainloop(WgmmaMainloop):
         if self.weights.zeros != "none":
             self.zeros_at = first + pair * self._pair_bytes(self.weights.zero_type)
         self.recipe = fastest(self.weights.type, self.weights.operand, self.weights.zero)
-        self.steps = min(CHUNK_K, self.weights.group) // self.weights.step
+        self.steps = self._chunk_steps()
         self.chunks = self._chunks()
         self.fragments = [k.array("b32", self.steps * FRAGMENT) for _ in range(2)]
         one = int(encode(self.problem.a, 1.0)) * (0x1010101 if self.recipe.to_bytes else 0x10001)
@@ -119,6 +119,10 @@ class MixedInputMainloop(WgmmaMainloop):
         self.unit_metadata = None
         if self.weights.sparse:
             self.unit_metadata = UnitMetadata(k, self.weights, first, self.steps, self.never)
+
+    def _chunk_steps(self) -> int:
+        """Steps of a chunk."""
+        return min(CHUNK_K, self.weights.group) // self.weights.step
 
     def _unit_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins."""
