@@ -12,6 +12,7 @@ A variant is NAME=CONFIG, names joined by ``+``; the rest is ``mixed_input.py``:
     long     chunks of 128 of K
     sets     two sets of accumulators
     apart    split-K by a reduction kernel
+    one      one set of accumulators
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import mixed_input
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
 from tilewright.gemm.tma.mainloop.warpgroup_sharing import WarpgroupSharing
 from tilewright.gemm.tma.mixed_input import mixed_input_mainloop as mainloop_module
+from tilewright.gemm.tma.mixed_input.alternating_mainloop import AlternatingMainloop
 from tilewright.gemm.tma.mixed_input.mixed_input_mainloop import MixedInputMainloop, _Numbers
 from tilewright.gemm.tma.mixed_input.unit_copy import UnitCopy
 
@@ -45,6 +47,7 @@ NAMES = (
     "noconvert",
     "nomma",
     "apart",
+    "one",
 )
 CHUNK_K = mainloop_module.CHUNK_K
 REGISTERS = dict(tma_kernel.REGISTERS)
@@ -250,6 +253,16 @@ class Ablated(MixedInputMainloop):
             )
 
 
+ALTERNATES = tma_kernel.alternates
+tma_kernel.alternates = lambda weights, config: (
+    "one" not in variants_of(config) and ALTERNATES(weights, config)
+)
+
+
+class AblatedSets(Ablated, AlternatingMainloop):
+    """The same of two sets of accumulators."""
+
+
 JOINS = WarpgroupSharing.joins_split
 
 
@@ -283,6 +296,8 @@ def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     if not found:
         return MAINLOOP(self, consumer, state)
     more = self.stages, self.scheduler, consumer, self.order, state
+    if found[0] is Ablated and tma_kernel.alternates(self.problem.weights, self.config):
+        found = [AblatedSets]
     return found[0](self.k, self.problem, self.config, self.handed_address, *more)
 
 
