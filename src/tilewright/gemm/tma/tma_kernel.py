@@ -40,37 +40,20 @@ from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .grouped.gather_warp import GatherPipeline
-from .grouped.schedulers import grouped_tile_scheduler, place_matrices, row_scatter
-from .launch.tma_parameters import (
-    PairParameters,
-    ScaledParameters,
-    SparseParameters,
-    TmaParameters,
-    WeightParameters,
-    tma_parameters,
-)
+from .grouped.schedulers import grouped_tile_scheduler, row_scatter
+from .launch.tma_parameters import TmaParameters, tma_parameters
 from .mainloop.copy_warp import run_copy_warp
 from .mainloop.scale_load_warp import LANES, SCALE_WARP
-from .mainloop.stage_scales import StageScales, scale_copies
+from .mainloop.stage_copies import stage_copies
+from .mainloop.stage_scales import StageScales
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mixed_input.alternating_mainloop import AlternatingMainloop, alternates
 from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
-from .mixed_input.unit_copy import PairUnitCopy, UnitCopy
-from .problem_list.problem_copies import copy_classes
 from .problem_list.problem_epilogue import epilogue_class
-from .sparse.metadata_copy import MetadataCopy
 from .sparse.metadata_stages import MetadataStages
-from .stage_operands import (
-    PairCopy,
-    SharedStages,
-    SparseCopy,
-    SparsePairCopy,
-    StageCopy,
-    StageOperand,
-    TmaCopy,
-)
+from .stage_operands import SharedStages, StageCopy, StageOperand
 from .stream_k.partial_exchange import PartialExchange
 from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from .tile_scheduler import JoinedTileScheduler, TileScheduler, WorkTileInfo
@@ -80,7 +63,7 @@ from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import more_outputs
 from .tma_mainloops import mainloop_class
 from .tma_operand import operands
-from .tma_producer import TmaProducer, multicast_masks
+from .tma_producer import TmaProducer
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
@@ -281,42 +264,10 @@ class TmaKernel:
 
     def _copies(self) -> list[StageCopy]:
         """The copies that fill a stage."""
-        k, p, scheduler, stages = self.k, self.parameters, self.scheduler, self.stages
-        b_maps = (p.map_b, p.map_b2 if isinstance(p, PairParameters) else p.edge_b)
-        left_maps, right_maps = self._swapped((p.map_a, p.edge_a), b_maps)
-        left_rows, right_rows = self._swapped(p.m, p.n)
-        left_mask, right_mask = multicast_masks(k, self.config, scheduler)
-        left_share, right_share = scheduler.rank_n, scheduler.rank_m
-        right: StageCopy
-        left: StageCopy
-        if isinstance(p, WeightParameters):
-            units = PairUnitCopy if self.problem.pair else UnitCopy
-            left = units(k, stages.left, p, share=left_share, multicast=left_mask)
-            right = TmaCopy(
-                k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
-                multicast=right_mask,
-            )  # fmt: skip
-            return [left] if self.problem.gathers else [left, right]
-        left_copy, right_copy = self._swapped(*copy_classes(self.problem))
-        if self.problem.sparse:
-            left_copy = SparsePairCopy if left_copy is PairCopy else SparseCopy
-        left = left_copy(
-            k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
-            multicast=left_mask,
+        return stage_copies(
+            self.k, self.problem, self.config, self.parameters, self.scheduler, self.stages,
+            self.scales,
         )  # fmt: skip
-        right = right_copy(
-            k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
-            multicast=right_mask,
-        )  # fmt: skip
-        place_matrices(k, self.problem, p, self._swapped(left, right)[1])
-        copies: list[StageCopy] = [left, right]
-        if self.problem.gathers:  # A by the gather warp
-            copies = [self._swapped(left, right)[1]]
-        if self.scales and isinstance(p, ScaledParameters):
-            copies += scale_copies(k, self.scales, self._swapped(*p.scale_maps))
-        if stages.metadata and isinstance(p, SparseParameters):
-            copies.append(MetadataCopy(k, stages.metadata, p, self.config))
-        return copies
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
