@@ -87,7 +87,7 @@ class AlternatingMainloop(MixedInputMainloop):
         k.mov(state.stage, into=self.previous)
         x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
         state.advance()
-        count = len(self.chunks)
+        count, following = len(self.chunks), self.numbers[index]
         for i in range(count):
             own = i + index * count  # of the two k-blocks of the loop
             self.part, self.fragments = self.parts[index], self.sets[(own - i) % 2]
