@@ -13,6 +13,7 @@ A variant is NAME=CONFIG, names joined by ``+``; the rest is ``mixed_input.py``:
     sets     two sets of accumulators
     apart    split-K by a reduction kernel
     one      one set of accumulators
+    whole    a whole group is converted behind its wgmmas
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ NAMES = (
     "nomma",
     "apart",
     "one",
+    "whole",
 )
 CHUNK_K = mainloop_module.CHUNK_K
 REGISTERS = dict(tma_kernel.REGISTERS)
@@ -229,6 +231,55 @@ class TwoSets(MixedInputMainloop):
             self.k.mad(part, self.held[index][i >> 1 & 1], total, into=total)
 
 
+class Whole(MixedInputMainloop):
+    """A k-block of one group is converted when its wgmmas have ended: the other warpgroup's run."""
+
+    def _chunk_steps(self) -> int:
+        return 128 // self.weights.step
+
+    def _multiply_all(self, k_blocks: Any) -> None:
+        k = self.k
+        self.stages.pipeline.consumer_wait(self.state)
+        numbers, words = self._read(self.state.stage)
+        self.held = [k.var(x) for x in numbers.scales]
+        self._convert(words)
+        for _ in k.range(1, k_blocks, unroll=False):
+            self._block(last=False)
+        self._block(last=True)
+
+    def _read(self, stage: Any) -> Any:
+        chunk = self.chunks[0]
+        return self._numbers(chunk, stage), self._words(chunk, stage)
+
+    def _convert(self, words: Any) -> None:
+        pairs = (
+            pair for word in words for pair in self.recipe.emit(self.k, word, [self.weights.zero])
+        )
+        for variable, pair in zip(self.fragments[0], pairs, strict=True):
+            self.k.mov(self.k.view(pair, "b32"), into=variable)
+
+    def _block(self, last: bool) -> None:
+        k, state, right = self.k, self.state, self.stages.right.operand
+        k.mov(state.stage, into=self.previous)
+        x = self.right_descriptor + (state.stage * (right.bytes >> 4)).to("u64")
+        state.advance()
+        k.wgmma_fence()
+        self._issue(0, x)
+        k.wgmma_commit()
+        if not last:
+            self.stages.pipeline.consumer_wait(state)
+            numbers, words = self._read(state.stage)
+            words = [k.var(word) for word in words]
+            following = [k.var(x) for x in numbers.scales]
+        k.wgmma_wait(0)
+        self.release(self.previous, None)
+        self._promote(0, _Numbers(self.held, []))
+        if not last:
+            self._convert(words)
+            for variable, value in zip(self.held, following, strict=True):
+                k.mov(value, into=variable)
+
+
 class Ablated(MixedInputMainloop):
     """Parts are left out; results are wrong."""
 
@@ -286,6 +337,7 @@ def mainloop(self: Any, consumer: Any, state: Any) -> Any:
         kind
         for name, kind in (
             ("scaled", Scaled),
+            ("whole", Whole),
             ("sets", TwoSets),
             ("long", TwoSets),
             ("noconvert", Ablated),
