@@ -31,7 +31,7 @@ RECEIVED = 0.36  # fewer, of each row that a CTA receives by multicast, not by a
 HANDED = 2e-10
 # Seconds of the exchange of two CTAs that have the parts of a tile's k-blocks: of each of a tile's
 # accumulators, and of the clusters.
-JOINED, JOINED_ELEMENT = 1.6e-6, 4e-11
+JOINED, JOINED_ELEMENT = 8e-7, 4e-11
 
 
 def with_conversion(

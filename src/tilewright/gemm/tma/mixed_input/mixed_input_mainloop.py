@@ -291,20 +291,20 @@ class MixedInputMainloop(WgmmaMainloop):
         chunk = self.chunks[index]
         if chunk.begins or numbers is None:
             numbers = self._numbers(chunk, stage)
-        points: list[Any] = []
-        if is_integer(self.weights.type):
-            points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
-        pairs = (
-            pair
-            for word in self._words(chunk, stage)
-            for pair in self.recipe.emit(self.k, word, points)
-        )
-        for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
-            self.k.mov(self.k.view(pair, "b32"), into=variable)
+        self._convert(index, self._words(chunk, stage), numbers)
         if self.unit_metadata:
             first = stage * self.left.bytes
             self.unit_metadata.load(first, self._offset(chunk), chunk.step, index % 2)
         return numbers
+
+    def _convert(self, index: int, words: list[Any], numbers: _Numbers) -> None:
+        """Convert a chunk's words to its fragments."""
+        points: list[Any] = []
+        if is_integer(self.weights.type):
+            points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
+        pairs = (pair for word in words for pair in self.recipe.emit(self.k, word, points))
+        for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
+            self.k.mov(self.k.view(pair, "b32"), into=variable)
 
     def _offset(self, chunk: _Chunk) -> int:
         """Where the chunk's unit begins in a stage, in bytes."""
