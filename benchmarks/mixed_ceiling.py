@@ -1,8 +1,8 @@
 """How much of a conversion runs beside wgmma with A from registers: loops without copies.
 
     python benchmarks/mixed_ceiling.py
-    python benchmarks/mixed_ceiling.py --loops "n64 w3 c4 u4 g8 s2,n64 w3 c8 u4 g8 s2 wait"
-    python benchmarks/mixed_ceiling.py --beside "n64 w1:lop,n64 w2:ffma"
+    python benchmarks/mixed_ceiling.py --loops "n64 w3 c4 u4 g8,n64 w3 c8 u4 g8 kept"
+    python benchmarks/mixed_ceiling.py --beside "n64 w1 none g0:lop,n64 w2 none g0:ffma2"
 
 A line of the first table is a loop of wgmma (m64nNk16) by all SMs, one CTA on each, and the cycles
 that an SM needs for a step, a wgmma of one warpgroup; the tensor cores need N / 2. Its words:
