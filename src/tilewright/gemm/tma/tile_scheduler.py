@@ -7,6 +7,7 @@ the same time share A and B in the L2. A cluster processes a block of tiles, one
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...builder import Builder
@@ -71,17 +72,22 @@ class TileScheduler:
             split_tiles = self.count - full_tiles
             self.count = full_tiles + split_tiles * config.split
             self.split_tiles = k.max(split_tiles, 1)
-        self.rank = k.cluster_rank if config.ctas > 1 else 0
+        self.ctas = self._ctas()
+        self.rank = k.cluster_rank if self.ctas > 1 else 0
         multiple = config.ctas > 1
         self.rank_m, self.rank_n = (self.rank % cm, self.rank // cm) if multiple else (0, 0)
-        self.resident_clusters = k.nctaid.x // config.ctas
+        self.resident_clusters = k.nctaid.x // self.ctas
+
+    def _ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.config.ctas
 
     def for_each_tile(self, process: ProcessTile, first: Any = 0, groups: int = 1) -> None:
         """Call ``process(work tile, k-blocks of the next work tile)`` in a loop. ``groups``
         warpgroups take the work tiles alternately; ``first`` is the index of this one.
         """
         k = self.k
-        index = k.var(k.ctaid.x // self.config.ctas + first * self.resident_clusters)
+        index = k.var(k.ctaid.x // self.ctas + first * self.resident_clusters)
         with k.while_(lambda: index < self.count):
             next_k_blocks = None
             if groups > 1:
@@ -100,7 +106,7 @@ class TileScheduler:
 
     def first_tile_k_blocks(self) -> Any:
         """The k-blocks of this CTA's first work tile."""
-        return self._split(self.k.ctaid.x // self.config.ctas)[2]
+        return self._split(self.k.ctaid.x // self.ctas)[2]
 
     def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
         """(tile, first k-block, k-blocks, partial) of a work tile. The first split of all tiles
@@ -136,3 +142,21 @@ class TileScheduler:
         if cm * cn > 1:
             row, column = row * cm + self.rank_m, column * cn + self.rank_n
         return row * bm, column * bn
+
+
+class JoinedTileScheduler(TileScheduler):
+    """The same for clusters whose CTAs have the parts of a tile's k-blocks, in order of K."""
+
+    def __init__(
+        self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any, _: Any
+    ) -> None:
+        self.parts = config.split
+        super().__init__(k, replace(config, split=1), m, n, k_blocks, batches, None)
+
+    def _ctas(self) -> int:
+        return self.parts
+
+    def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
+        each, more = self.k_blocks // self.parts, self.k_blocks % self.parts
+        first, end = (each * i + more * i // self.parts for i in (self.rank, self.rank + 1))
+        return self.k.mov(index), first, end - first, None

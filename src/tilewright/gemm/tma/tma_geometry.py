@@ -7,6 +7,7 @@ formulas are the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...dtypes import dtype
@@ -16,9 +17,9 @@ from ...target import DEFAULT_DEVICE, DeviceSpec
 from ..columns import N, larger, power_of_two_divisor, select
 from ..problem import Problem
 from .mainloop.scale_run import ScaleRun
+from .mainloop.warpgroup_sharing import ACCUMULATOR_BYTES, JOINED, WarpgroupSharing
 from .mainloop.warpgroup_sharing import WARPGROUP as WARPGROUP
 from .mainloop.warpgroup_sharing import WGMMA_ROWS as WGMMA_ROWS
-from .mainloop.warpgroup_sharing import WarpgroupSharing
 
 GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
 EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
@@ -132,7 +133,8 @@ class TmaGeometry(WarpgroupSharing[N]):
 
     def epilogue_shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory that stage epilogue tiles of all outputs."""
-        plain = self.epilogue_bytes(problem.output.bits)
+        stored = self.stored(problem)
+        plain: N = stored.epilogue_bytes(problem.output.bits) + self.joined_bytes(problem)
         if problem.epilogue is None:
             return plain
         sizes = problem.epilogue.output_bytes
@@ -141,6 +143,26 @@ class TmaGeometry(WarpgroupSharing[N]):
         graph = self.storing_warpgroups(problem) * EPILOGUE_BUFFERS * tiles
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
         return total
+
+    def stored(self, problem: Problem) -> Any:
+        """The configuration of the tile that a CTA stores: half of the columns where two CTAs have
+        parts of its k-blocks.
+        """
+        joined = self.joins_split(problem)
+        if joined is False:
+            return self
+        bm, bn, bk = self.tile
+        halved = bm, select(joined, bn // JOINED, bn), bk
+        fields: dict[str, Any] = {"tile": halved, "split": select(joined, 1, self.split)}
+        return replace(self, **fields)  # type: ignore[type-var]
+
+    def joined_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory for the accumulators of the other CTA that has a part of the
+        tile's k-blocks.
+        """
+        of_half = self.accumulator_registers // JOINED * WARPGROUP * ACCUMULATOR_BYTES
+        size: N = select(self.joins_split(problem), self.epilogue_warpgroups * of_half, 0)
+        return size
 
     def graph_epilogue_tiles(self, problem: Problem) -> N:
         """Epilogue tiles of a warpgroup, of an epilogue function."""
@@ -311,7 +333,8 @@ class TmaGeometry(WarpgroupSharing[N]):
         """Work tiles that are not split along K."""
         tiles, resident = self.cluster_tiles(problem), self.resident_clusters(device)
         whole_waves = select(self.tail, tiles // resident * resident, 0)
-        unsplit: N = select(self.split > 1, whole_waves, tiles)
+        parts = select(self.joins_split(problem), False, self.split > 1)
+        unsplit: N = select(parts, whole_waves, tiles)
         return unsplit
 
 

@@ -40,45 +40,30 @@ from .epilogue_load.epilogue_load_warp import EpilogueLoadWarp
 from .epilogue_load.operand_stages import OperandStages
 from .epilogue_load.vector_stages import VectorStages
 from .grouped.gather_warp import GatherPipeline
-from .grouped.schedulers import grouped_tile_scheduler, place_matrices, row_scatter
-from .launch.tma_parameters import (
-    PairParameters,
-    ScaledParameters,
-    SparseParameters,
-    TmaParameters,
-    WeightParameters,
-    tma_parameters,
-)
+from .grouped.schedulers import grouped_tile_scheduler, row_scatter
+from .launch.tma_parameters import TmaParameters, tma_parameters
 from .mainloop.copy_warp import run_copy_warp
 from .mainloop.scale_load_warp import LANES, SCALE_WARP
-from .mainloop.stage_scales import StageScales, scale_copies
+from .mainloop.stage_copies import stage_copies
+from .mainloop.stage_scales import StageScales
 from .mainloop.tma_mainloop import WgmmaMainloop
 from .mainloop.tma_scaled_mainloop import ScaledMainloop
+from .mixed_input.alternating_mainloop import AlternatingMainloop, alternates
+from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
-from .mixed_input.unit_copy import PairUnitCopy, UnitCopy
-from .problem_list.problem_copies import copy_classes
 from .problem_list.problem_epilogue import epilogue_class
-from .sparse.metadata_copy import MetadataCopy
 from .sparse.metadata_stages import MetadataStages
-from .stage_operands import (
-    PairCopy,
-    SharedStages,
-    SparseCopy,
-    SparsePairCopy,
-    StageCopy,
-    StageOperand,
-    TmaCopy,
-)
+from .stage_operands import SharedStages, StageCopy, StageOperand
 from .stream_k.partial_exchange import PartialExchange
 from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
-from .tile_scheduler import TileScheduler, WorkTileInfo
+from .tile_scheduler import JoinedTileScheduler, TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import more_outputs
 from .tma_mainloops import mainloop_class
 from .tma_operand import operands
-from .tma_producer import TmaProducer, multicast_masks
+from .tma_producer import TmaProducer
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
@@ -153,6 +138,10 @@ class TmaKernel:
         if config.hands_over(problem):
             size = config.handed_bytes(problem) * config.handed_buffers(problem)
             self.handed_address = k.dynamic_shared(size, 16).address()
+        self.joined_barriers = None
+        if config.joins_split(problem):
+            count = 2 * config.epilogue_warpgroups
+            self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
@@ -199,6 +188,8 @@ class TmaKernel:
         if self.config.ctas > 1:
             self.k.cluster_wait()  # until all CTAs of the cluster have initialized their barriers
         role.body()
+        if self.joined_barriers and not more:
+            self.k.cluster_wait()  # all threads that have arrived wait
 
     def _prologue(self) -> None:
         """Initialize the barriers. With programmatic dependent launch the previous grids may still
@@ -218,10 +209,13 @@ class TmaKernel:
                 self.queue.pipeline.init()
             for i in range(self.config.consumers):
                 k.mbarrier_init(self.c_barriers + i, 1)
+            if self.joined_barriers:
+                warpgroups = self.config.epilogue_warpgroups
+                JoinedAccumulators.init(k, self.joined_barriers, warpgroups)
             k.fence_mbarrier_init()
-        if self.config.ctas > 1:
+        if self.config.ctas > 1 or self.joined_barriers:
             k.cluster_arrive()
-        else:
+        if self.config.ctas == 1:
             k.barrier()
         k.launch_dependent_grids()
 
@@ -240,6 +234,8 @@ class TmaKernel:
         if self.queue is not None:
             return DynamicTileScheduler(self.queue, p.counter, k, config, *sizes)
         scheduler = StreamKTileScheduler if config.stream_k else TileScheduler
+        if self.joined_barriers:
+            return JoinedTileScheduler(k, config, *sizes)
         return scheduler(k, config, *sizes)
 
     def _produce(self) -> None:
@@ -268,42 +264,10 @@ class TmaKernel:
 
     def _copies(self) -> list[StageCopy]:
         """The copies that fill a stage."""
-        k, p, scheduler, stages = self.k, self.parameters, self.scheduler, self.stages
-        b_maps = (p.map_b, p.map_b2 if isinstance(p, PairParameters) else p.edge_b)
-        left_maps, right_maps = self._swapped((p.map_a, p.edge_a), b_maps)
-        left_rows, right_rows = self._swapped(p.m, p.n)
-        left_mask, right_mask = multicast_masks(k, self.config, scheduler)
-        left_share, right_share = scheduler.rank_n, scheduler.rank_m
-        right: StageCopy
-        left: StageCopy
-        if isinstance(p, WeightParameters):
-            units = PairUnitCopy if self.problem.pair else UnitCopy
-            left = units(k, stages.left, p, share=left_share, multicast=left_mask)
-            right = TmaCopy(
-                k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
-                multicast=right_mask,
-            )  # fmt: skip
-            return [left] if self.problem.gathers else [left, right]
-        left_copy, right_copy = self._swapped(*copy_classes(self.problem))
-        if self.problem.sparse:
-            left_copy = SparsePairCopy if left_copy is PairCopy else SparseCopy
-        left = left_copy(
-            k, stages.left, left_maps, left_rows, along_n=False, share=left_share,
-            multicast=left_mask,
+        return stage_copies(
+            self.k, self.problem, self.config, self.parameters, self.scheduler, self.stages,
+            self.scales,
         )  # fmt: skip
-        right = right_copy(
-            k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
-            multicast=right_mask,
-        )  # fmt: skip
-        place_matrices(k, self.problem, p, self._swapped(left, right)[1])
-        copies: list[StageCopy] = [left, right]
-        if self.problem.gathers:  # A by the gather warp
-            copies = [self._swapped(left, right)[1]]
-        if self.scales and isinstance(p, ScaledParameters):
-            copies += scale_copies(k, self.scales, self._swapped(*p.scale_maps))
-        if stages.metadata and isinstance(p, SparseParameters):
-            copies.append(MetadataCopy(k, stages.metadata, p, self.config))
-        return copies
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
@@ -317,6 +281,8 @@ class TmaKernel:
         mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
         exchange = self._exchange(consumer)
+        joined = self._joined(consumer)
+        split = config.split > 1 and not joined
         if self.order:
             self.order.start()
             with k.if_(consumer == 1):
@@ -331,7 +297,9 @@ class TmaKernel:
                 store(tile, accumulators)
 
         def store(tile: WorkTileInfo, accumulators: list[list[Any]]) -> None:
-            if config.split > 1:
+            if joined:
+                accumulators = joined.run(accumulators)
+            if split:
                 with k.if_(tile.partial >= 0 if config.tail else True):
                     zero = k.const("u32", 0)
                     first = first_row * 2 if self.problem.pair else first_row  # both blocks
@@ -339,11 +307,13 @@ class TmaKernel:
             if exchange:
                 with k.if_(tile.partial >= 0):
                     exchange.store(accumulators, tile.partial.view("u32"))
-            if config.split == 1 or config.tail:
+            if not split or config.tail:
                 with k.if_(tile.partial < 0 if config.mixes_partials else True):
                     if exchange:
                         exchange.add_all(accumulators, tile)
                     row, column = d_corner(self.problem, config, tile.row, tile.column)
+                    if joined:
+                        column = column + joined.rank * (config.tile[1] // config.split)
                     epilogue.begin(tile)
                     epilogue.run(accumulators, row + first_row, column, tile.batch)
 
@@ -351,8 +321,14 @@ class TmaKernel:
             self.scheduler.for_each_tile(process, consumer, 2)
         else:
             self.scheduler.for_each_tile(process)
-        if config.split == 1 or config.tail:
+        if not split or config.tail:
             epilogue.drain()
+        if joined:
+            with k.if_(consumer == 0 if one_stores else True):
+                joined.drain()
+            if one_stores:
+                with k.if_(consumer != 0):
+                    k.cluster_wait()
         partials.drain()
 
     def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:
@@ -361,7 +337,10 @@ class TmaKernel:
         if self.scales:
             return ScaledMainloop(k, problem, config, self.scales, *more)
         if problem.weights is not None:
-            return MixedInputMainloop(k, problem, config, self.handed_address, *more)
+            kind = MixedInputMainloop
+            if alternates(problem.weights, config):
+                kind = AlternatingMainloop
+            return kind(k, problem, config, self.handed_address, *more)
         return mainloop_class(problem)(k, problem, config, *more)
 
     def _exchange(self, consumer: Any) -> PartialExchange | None:
@@ -370,19 +349,31 @@ class TmaKernel:
             return None
         return PartialExchange(k, self.problem, self.config, scheduler, p.counter, consumer)
 
+    def _joined(self, consumer: Any) -> JoinedAccumulators | None:
+        """The exchange with the CTA that has the other part of the tile's k-blocks."""
+        if not self.joined_barriers:
+            return None
+        problem, config = self.problem, self.config
+        each = config.joined_bytes(problem) // config.epilogue_warpgroups
+        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        part = 0 if config.slices > 1 else consumer
+        address = self.epilogue_address + staging + part * each
+        return JoinedAccumulators(self.k, problem, config, address, self.joined_barriers + 2 * part)
+
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.epilogue_shared_bytes(problem) // config.storing_warpgroups(problem)
+        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        size = of_all // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)
         more = self.scalars, limits, barrier
         epilogue: TmaEpilogue
         if self.operands is None:
-            tile = EpilogueTile.of(problem, config)
+            tile = EpilogueTile.of(problem, config.stored(problem))
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *more_outputs(k, self.operands)]

@@ -174,7 +174,9 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     if config.stream_k:
         groups = f"groups of {config.stream_k} {'clusters' if config.ctas > 1 else 'CTAs'}"
         lines.append(f"stream-K: {groups} share the k-blocks of the tail wave's tiles evenly")
-    if config.split > 1:
+    if config.joins_split(problem):
+        lines.append("split-K: each tile in 2 parts, summed in clusters of 2 CTAs")
+    elif config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
         lines.append(_split_line(tiles, config.split))
     return tuple(lines)
@@ -249,7 +251,7 @@ def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
     if not isinstance(config, gemm.TmaConfig):
         split = config.split if isinstance(config, gemm.Config) else 1
         return tiles * split, target.sms * ctas_per_sm(plan)
-    unsplit = config.unsplit_tiles(p, target)
+    unsplit = 0 if config.joins_split(p) else config.unsplit_tiles(p, target)
     work_tiles = unsplit + (tiles - unsplit) * config.split
     if config.ctas > 1:  # a cluster's CTAs each have a work tile, perhaps outside D
         (bm, bn, _), (cm, cn) = config.tile, config.cluster

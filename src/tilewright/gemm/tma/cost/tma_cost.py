@@ -18,7 +18,12 @@ from ...problem import Problem
 from ...shared_costs import CYCLE, MEMORY_BYTE, relayout_seconds
 from ..launch.row_pitch import pitch_divisor
 from ..launch.tma_launch import LATE_START, saved_by_order, shares_rows
-from ..mixed_input.mixed_input_cost import handover_seconds, saved_by_multicast, with_conversion
+from ..mixed_input.mixed_input_cost import (
+    handover_seconds,
+    joined_seconds,
+    saved_by_multicast,
+    with_conversion,
+)
 from ..tma_columns import TmaColumns
 from ..tma_config import relayout_problem
 from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS
@@ -139,6 +144,8 @@ def _epilogue_seconds(
     problem: Problem, configs: TmaColumns, c: Coefficients
 ) -> tuple[Column, Column]:
     """Seconds of the epilogue of one of several tiles of a CTA, and of its only tile."""
+    joined = joined_seconds(problem, configs)
+    configs = configs.stored(problem)
     bn = configs.tile[1]
     # Partial accumulators have 32 bits; most types of D have 16.
     factor = 1 + configs.stores_partial
@@ -149,7 +156,7 @@ def _epilogue_seconds(
     d_rows, d_columns = configs.d_tile(problem)
     elements = d_rows * d_columns * tensors
     seconds = c.epilogue_element * elements + c.epilogue_tile * configs.epilogue_tiles(16)
-    each = c.epilogue + handover_seconds(problem, configs)
+    each = c.epilogue + handover_seconds(problem, configs) + joined
     return (
         each + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
         each + seconds * (factor * np.where(configs.pingpong, c.lone_pingpong, 1.0)),
@@ -235,7 +242,7 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
         functions=_floats(whole_waves + waves * (split == 1)),
         k_blocks=_floats(whole_waves * k_blocks + tail),
         work_tiles=_floats(tiles * split),
-        partial_tiles=_floats(parts * configs.ctas * (split > 1)),
+        partial_tiles=_floats(parts * configs.ctas * (configs.stored(problem).split > 1)),
         grid=grid,
     )
 

@@ -17,7 +17,7 @@ from ...problem import Problem
 from ..grouped.grouped_tile_scheduler import launch_clusters
 from ..stream_k.partial_exchange import shares_tiles
 from ..tma_config import TmaConfig
-from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry
+from ..tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry, resident_clusters
 from .row_pitch import pitch_divisor
 
 # Of a k-block of 128 bytes: seconds that an order saves for each request to the L2 that another CTA
@@ -39,6 +39,9 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
     clusters, ctas = min(tiles, config.resident_clusters(device)), config.ctas
     if shares_tiles(problem, config, device):
         clusters = config.resident_clusters(device)
+    if config.joins_split(problem):
+        ctas = config.split
+        clusters = min(tiles, resident_clusters(ctas, device))
     shares = tiles == clusters and shares_rows(problem, config)
     if problem.groups is not None:
         clusters, shares = launch_clusters(problem, config, device), False

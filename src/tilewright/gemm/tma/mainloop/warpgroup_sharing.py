@@ -10,6 +10,7 @@ from ...problem import Problem
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 ACCUMULATOR_BYTES = 4
+JOINED, JOINED_COLUMNS = 2, 16  # parts of K, and the columns that their number must divide into 8
 
 
 class WarpgroupSharing(Generic[N]):
@@ -73,6 +74,16 @@ class WarpgroupSharing(Generic[N]):
     def mixes_partials(self) -> Any:
         """Whether some work tiles give D, and others partial accumulators."""
         return self.tail | (self.stream_k > 0)
+
+    def joins_split(self, problem: Problem) -> Any:
+        """Whether the two parts of a tile's k-blocks (split-K) are those of the CTAs of a cluster,
+        which add their accumulators through distributed shared memory: no reduction kernel follows.
+        Each CTA stores half of the tile's columns.
+        """
+        if problem.weights is None or problem.pair or problem.epilogue or problem.groups:
+            return False
+        plain = (self.split == JOINED) & (self.ctas == 1) & (self.tile[1] % JOINED_COLUMNS == 0)
+        return select(self.tail, False, plain)
 
     def divides_pair(self, problem: Problem) -> Any:
         """Whether a consumer warpgroup has rows of one of two matrices of prepared weights, not of

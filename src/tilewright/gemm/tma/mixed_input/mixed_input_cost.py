@@ -29,6 +29,9 @@ RECEIVED = 0.36  # fewer, of each row that a CTA receives by multicast, not by a
 # Seconds of each accumulator of a tile that a warpgroup hands over, where warpgroups divide a pair
 # of matrices: only one of them then has the epilogue.
 HANDED = 2e-10
+# Seconds of the exchange of two CTAs that have the parts of a tile's k-blocks: of each of a tile's
+# accumulators, and of the clusters.
+JOINED, JOINED_ELEMENT = 8e-7, 4e-11
 
 
 def with_conversion(
@@ -60,6 +63,15 @@ def handover_seconds(problem: Problem, configs: TmaColumns) -> Column:
     """Seconds of a tile's accumulators of the second matrix, which wait for the first ones'."""
     elements = WGMMA_ROWS * configs.tile[1]
     seconds: Column = HANDED * elements * configs.divides_pair(problem)
+    return seconds
+
+
+def joined_seconds(problem: Problem, configs: TmaColumns) -> Column:
+    """Seconds until two CTAs that have the parts of a tile's k-blocks have added their
+    accumulators.
+    """
+    bm, bn, _ = configs.tile
+    seconds: Column = (JOINED + JOINED_ELEMENT * bm * bn) * configs.joins_split(problem)
     return seconds
 
 

@@ -109,7 +109,7 @@ class MixedInputMainloop(WgmmaMainloop):
         if self.weights.zeros != "none":
             self.zeros_at = first + pair * self._pair_bytes(self.weights.zero_type)
         self.recipe = fastest(self.weights.type, self.weights.operand, self.weights.zero)
-        self.steps = min(CHUNK_K, self.weights.group) // self.weights.step
+        self.steps = self._chunk_steps()
         self.chunks = self._chunks()
         self.fragments = [k.array("b32", self.steps * FRAGMENT) for _ in range(2)]
         one = int(encode(self.problem.a, 1.0)) * (0x1010101 if self.recipe.to_bytes else 0x10001)
@@ -119,6 +119,10 @@ class MixedInputMainloop(WgmmaMainloop):
         self.unit_metadata = None
         if self.weights.sparse:
             self.unit_metadata = UnitMetadata(k, self.weights, first, self.steps, self.never)
+
+    def _chunk_steps(self) -> int:
+        """Steps of a chunk."""
+        return min(CHUNK_K, self.weights.group) // self.weights.step
 
     def _unit_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins."""
@@ -287,20 +291,20 @@ class MixedInputMainloop(WgmmaMainloop):
         chunk = self.chunks[index]
         if chunk.begins or numbers is None:
             numbers = self._numbers(chunk, stage)
-        points: list[Any] = []
-        if is_integer(self.weights.type):
-            points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
-        pairs = (
-            pair
-            for word in self._words(chunk, stage)
-            for pair in self.recipe.emit(self.k, word, points)
-        )
-        for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
-            self.k.mov(self.k.view(pair, "b32"), into=variable)
+        self._convert(index, self._words(chunk, stage), numbers)
         if self.unit_metadata:
             first = stage * self.left.bytes
             self.unit_metadata.load(first, self._offset(chunk), chunk.step, index % 2)
         return numbers
+
+    def _convert(self, index: int, words: list[Any], numbers: _Numbers) -> None:
+        """Convert a chunk's words to its fragments."""
+        points: list[Any] = []
+        if is_integer(self.weights.type):
+            points = numbers.zeros if self.weights.zeros == "integer" else [self.weights.zero]
+        pairs = (pair for word in words for pair in self.recipe.emit(self.k, word, points))
+        for variable, pair in zip(self.fragments[index % 2], pairs, strict=True):
+            self.k.mov(self.k.view(pair, "b32"), into=variable)
 
     def _offset(self, chunk: _Chunk) -> int:
         """Where the chunk's unit begins in a stage, in bytes."""

@@ -1,0 +1,76 @@
+"""Split-K by 2 of packed weights: the parts of a tile are added in a cluster of two CTAs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from rows import every_row
+from tilewright import gemm, target
+from tilewright.run import VmDevice
+
+FEW_SMS = replace(target.DEFAULT_DEVICE, sms=4)  # two clusters, which have several tiles each
+CASES = (
+    ((16, 300, 512), "tma:64x16x128:2:4*2~"),  # sliced-K besides
+    ((40, 300, 640), "tma:128x48x128:2:2*2~"),
+    ((9, 200, 128), "tma:64x16x128:1:2*2~"),  # one k-block: a CTA has none
+)
+
+
+def operands(m: int, n: int, k: int, **options: Any) -> tuple[Any, Any, Any]:
+    """Activations, packed weights, and their product."""
+    rng = np.random.default_rng(m + n + k)
+    w = rng.standard_normal((n, k)).astype(np.float32)
+    packed = tilewright.quantize_weight(w, "u4", 128, "integer")
+    x = rng.standard_normal((m, k)).astype(ml_dtypes.bfloat16)
+    return x, packed, x.astype(np.float64) @ packed.dequantize().T.astype(np.float64)
+
+
+def close(d: Any, exact: Any) -> bool:
+    return bool(np.abs(d - exact).max() < 1e-6 * np.abs(exact).max() + 1e-5)
+
+
+@every_row("size, config", CASES, ids=str)
+def test_products_are_right_on_the_checked_machine(size: tuple[int, ...], config: str) -> None:
+    x, packed, exact = operands(*size)
+    for seed in range(2):
+        on = VmDevice(FEW_SMS, checked=True, seed=seed)
+        assert close(
+            tilewright.matmul(x, packed.T, out_dtype="f32", device=on, config=config), exact
+        )
+
+
+def test_c_is_added_once() -> None:
+    x, packed, exact = operands(9, 200, 256)
+    c = np.arange(9 * 200, dtype=np.float32).reshape(9, 200)
+    more: dict[str, Any] = {"alpha": 0.5, "beta": 2.0, "c": c, "out_dtype": "f32"}
+    d = tilewright.matmul(x, packed.T, device="vm", config="tma:64x16x128:1:2*2~", **more)
+    assert np.abs(d - (0.5 * exact + 2.0 * c)).max() < 1e-3
+
+
+def test_no_kernel_follows() -> None:
+    x, packed, _ = operands(16, 300, 512)
+    plan = tilewright.plan(x, packed.T, device="vm", config="tma:64x16x128:2:4*2~")
+    assert "summed in clusters of 2 CTAs" in plan.explain()
+    assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 1
+
+
+@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*4~", "tma:64x8x128:1:2*2~"])
+def test_other_splits_have_a_reduction_kernel(config: str) -> None:
+    """Those by other numbers, and those of a tile of which no half can be stored."""
+    x, packed, exact = operands(8, 100, 512)
+    plan = tilewright.plan(x, packed.T, out_dtype="f32", device="vm", config=config)
+    assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 2
+    assert close(plan.run(x, packed.T), exact)
+
+
+def test_epilogue_functions_have_the_reduction_kernel() -> None:
+    x, packed, exact = operands(8, 100, 512)
+    config = "tma:64x16x128:1:2*2~"
+    y = tilewright.linear(x, packed, activation="relu", out_dtype="f32", device="vm", config=config)
+    assert close(y, np.maximum(exact, 0))
