@@ -2,7 +2,8 @@
 
     python scripts/learn_sass.py sm_90a --nvdisasm PATH [--scan] --out FILE CUBIN…
 
-It begins with the encodings of an older table (``--from``) of which random words read as they say.
+It begins with the encodings of older tables (``--from``, the best last) of which random words read
+as they say.
 The instructions of cubins are looked at, every value of the opcode's bits with a few operands
 (``--scan``), then for ``--minutes`` random words of the known encodings with flipped bits. What no
 encoding explains is studied (``sass_search``), and what is near it. Encodings that the others make
@@ -87,15 +88,17 @@ def main() -> None:
     options.add_argument("cubins", nargs="*")
     options.add_argument("--nvdisasm", required=True)
     options.add_argument("--out", required=True)
-    options.add_argument("--from", dest="table", metavar="FILE", help="an older table")
+    options.add_argument(
+        "--from", dest="tables", metavar="FILE", action="append", default=[], help="an older table"
+    )
     options.add_argument("--scan", action="store_true", help="scan the opcode's bits")
     options.add_argument("--minutes", type=float, default=60, help="of each search")
     given = options.parse_intermixed_args()
     oracle = Oracle.of(given.nvdisasm, given.arch)
     search = Search(Learner(oracle), random.Random(23))
     begin = time.time()
-    if given.table:
-        known = EncodingTable.unpack(Path(given.table).read_bytes()).entries
+    for table in given.tables:
+        known = EncodingTable.unpack(Path(table).read_bytes()).entries
         print(f"{search.trust(known)} of {len(known)} old encodings are wrong", flush=True)
     words = list(instructions(given.cubins, oracle))
     learn_words(search, words)
@@ -111,8 +114,8 @@ def main() -> None:
     search.guards()
     search.silent_reuse()
     entries = consistent(search.newest_first)
-    table = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
-    data = table.pack()
+    made = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
+    data = made.pack()
     Path(given.out).write_bytes(data)
     print(f"{len(entries)} entries, {len(data)} bytes, {time.time() - begin:.0f} s")
 

@@ -101,8 +101,9 @@ def each_choice(entry: SassEncoding) -> Iterator[SassEncoding]:
 
 
 def is_encoded(others: list[SassEncoding], entry: SassEncoding, rng: random.Random) -> bool:
-    """Whether other encodings turn texts of an encoding into its words."""
+    """Whether other encodings turn texts of an encoding into its words, with any silent bits."""
     for word, text in words_and_texts(entry, rng):
+        word ^= rng.getrandbits(128) & entry.silent
         for other in others:
             try:
                 if not (other.encode(text, NEXT) ^ word) & ~other.silent:
@@ -184,3 +185,8 @@ def with_token(
         found.append(part)
         at += len(tokens(part.decode(a_word(entry))))
     return tuple(found) if at != place else (*found, fixed(its[place]))
+
+
+def without_silent(entries: Iterable[SassEncoding]) -> list[SassEncoding]:
+    """The encodings with their silent bits fixed."""
+    return [replace(e, silent=0) for e in entries]

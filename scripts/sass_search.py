@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 from sass_learner import Learner
-from sass_merge import a_word, conflicting, each_alone, with_token
+from sass_merge import a_word, conflicting, each_alone, with_token, without_silent
 from sass_modifiers import ModifierStudy
 from sass_oracle import BATCH
 from sass_seed import Seed, tokens
@@ -29,6 +29,7 @@ from tilewright.sass.sass_text import ALWAYS, SassText
 TRIALS = 20  # random words of each encoding
 SILENT_TRIALS = 4  # random words of each, with each reuse bit
 MANY_TRIALS = 120  # at the end
+MANY_SILENT = 16  # at the end, with random silent bits
 AGREE = 2  # the least number of them that must be legal and read as expected
 OTHERS = 0.6  # the share that may have another shape: PT and offsets of 0 are not shown
 STEP = 300  # seeds studied at once
@@ -86,7 +87,7 @@ class Search:
         """Try more words of each encoding and keep what is right of it; returns how many were not,
         whose words are noted.
         """
-        entries = self.all_entries
+        entries = self.surely_silent(self.all_entries)
         self.entries.clear()
         wrong = self.take_right(entries, MANY_TRIALS)
         self.note(w for e in wrong for w in self.samples(e, TRIALS))
@@ -306,11 +307,11 @@ class Search:
             words.append(word ^ (entry.silent & self.rng.getrandbits(128) if i % 2 else 0))
         return words
 
-    def checked_silent(self, entries: Sequence[SassEncoding]) -> list[SassEncoding]:
+    def checked_silent(self, entries: Sequence[SassEncoding], count: int = 3) -> list[SassEncoding]:
         """The encodings without those silent bits that change the text of a random word."""
         words, owners = [], []
         for i, entry in enumerate(entries):
-            for sample in self.samples(replace(entry, silent=0), 3):
+            for sample in self.samples(replace(entry, silent=0), count):
                 bits = [b for b in self.learner.free_bits() if entry.silent >> b & 1]
                 words += [sample, *(sample ^ 1 << b for b in bits)]
                 owners += [(i, 0), *((i, 1 << b) for b in bits)]
@@ -322,6 +323,26 @@ class Search:
             elif plain is not None and (said is None or str(said[1]) != str(plain)):
                 loud[i] |= bit
         return [replace(e, silent=e.silent & ~loud[i]) for i, e in enumerate(entries)]
+
+    def surely_silent(self, entries: Sequence[SassEncoding]) -> list[SassEncoding]:
+        """The encodings without silent bits that change the text together with some modifier."""
+        found = list(entries)
+        for less in (lambda some: self.checked_silent(some, MANY_SILENT), without_silent):
+            loud = self.loud(found)
+            for i, entry in zip(loud, less([found[i] for i in loud]), strict=True):
+                found[i] = entry
+        return found
+
+    def loud(self, entries: Sequence[SassEncoding]) -> list[int]:
+        """The places of encodings of which silent bits, many at once, change a word's text."""
+        plain = [w for e in entries for w in self.samples(replace(e, silent=0), MANY_SILENT)]
+        bits = [e.silent & ~self.learner.coding.outside for e in entries]
+        other = [w ^ bits[i // MANY_SILENT] & self.rng.getrandbits(128)
+                 for i, w in enumerate(plain)]  # fmt: skip
+        pairs = zip(self.learner.texts(plain), self.learner.texts(other), strict=True)
+        wrong = [one is not None and (two is None or str(two[1]) != str(one[1]))
+                 for one, two in pairs]  # fmt: skip
+        return [i for i in range(len(entries)) if any(wrong[MANY_SILENT * i :][:MANY_SILENT])]
 
     # --- at the end -------------------------------------------------------------------------------
 

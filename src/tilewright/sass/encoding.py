@@ -169,11 +169,13 @@ class SassEncoding:
         return mask
 
     @property
-    def size(self) -> float:
-        """The logarithm, to base 2, of the number of its words, silent bits left out."""
+    def size(self) -> tuple[int, float]:
+        """The bits of its numbers, and the logarithm, to base 2, of the number of its words, silent
+        bits left out: where nvdisasm leaves out an operand, or names it, numbers have fewer bits.
+        """
         fields = (*self.marks, *self.modifiers)
-        choices = sum(math.log2(len(field.choices)) for field in fields)
-        return sum(len(n.bits) for n in self.numbers) + choices
+        bits = sum(len(n.bits) for n in self.numbers)
+        return bits, bits + sum(math.log2(len(field.choices)) for field in fields)
 
     def modifier_bits(self, modifiers: str) -> int | None:
         """The bits of an opcode's modifiers, ``.E.64``; None for others than the encoding's."""

@@ -27,7 +27,7 @@ from .sass_text import SassText
 _OPCODE_BITS = 0xFFF  # of sm_70 and later
 _MAXWELL_OPCODE = 56  # the lowest of the bits that tell most opcodes of sm_5x and sm_6x apart
 
-_ByMask = dict[tuple[float, int], dict[int, list[SassEncoding]]]
+_ByMask = dict[tuple[tuple[int, float], int], dict[int, list[SassEncoding]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +90,8 @@ class EncodingTable:
         return found
 
     def candidates(self, word: int) -> Iterator[SassEncoding]:
-        """The encodings whose fixed bits a word without guard and control has, those of the
-        fewest words first.
+        """The encodings whose fixed bits a word without guard and control has, those with the
+        fewest bits of numbers first, then those of the fewest words.
         """
         for (_, mask), by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
             yield from by_bits.get(word & mask, ())
