@@ -60,7 +60,7 @@ def test_the_checked_machine_finds_no_race() -> None:
         assert np.array_equal(of(x, packed, "tma:128x64x128:2:2~", on), one)
 
 
-@every_row("type_", ["s8", "e4m3"])
+@every_row("type_", ["s8", "e4m3"], parts=2)
 def test_eight_bit_activations(type_: str) -> None:
     rng = np.random.default_rng(3)
     w = rng.standard_normal((200, 384)).astype(np.float32)

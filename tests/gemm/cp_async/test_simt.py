@@ -146,7 +146,7 @@ def test_c_may_be_d_where_tiles_overlap(sizes: tuple[int, int, int], text: str) 
     assert not room[:, n:].any()
 
 
-@every_row("config", SIMT, ids=str, parts=6)
+@every_row("config", SIMT, ids=str, parts=11)
 def test_every_configuration_adds_in_its_order(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     want = chain(a, b, config=config)
@@ -159,7 +159,7 @@ PARTS = ("simt:16x32x8:4x8:3*3", "simt:32x64x16:4x8x4:2*2", "simt:32x32x16:4x8x2
          "simt:16x32x8:4x8:3*11")  # fmt: skip
 
 
-@every_row("text", PARTS, parts=3)
+@every_row("text", PARTS, parts=6)
 @every_row("sizes", [(33, 70, 77), (16, 64, 32), (1, 65, 5), (50, 9, 0)])
 def test_parts_of_k_are_added_in_order(sizes: tuple[int, int, int], text: str) -> None:
     """D, which no part must leave as it was, with C and by rows of no alignment."""
