@@ -145,7 +145,9 @@ class TileScheduler:
 
 
 class JoinedTileScheduler(TileScheduler):
-    """The same for clusters whose CTAs have the parts of a tile's k-blocks, in order of K."""
+    """The same for split-K in clusters, whose CTAs have the parts of a tile's k-blocks, in order of
+    K.
+    """
 
     def __init__(
         self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any, _: Any

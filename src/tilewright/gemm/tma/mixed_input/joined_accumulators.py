@@ -1,4 +1,4 @@
-"""Two CTAs of a cluster have the parts of a tile's k-blocks, and add their accumulators.
+"""Split-K in a cluster: two CTAs have the parts of a tile's k-blocks, and add their accumulators.
 
 Each stores half of the tile's columns: it gets the accumulators of that half from the other CTA,
 which writes them to this one's shared memory (distributed shared memory), and adds them to its own.
