@@ -3,9 +3,9 @@
     python scripts/check_cubins.py FILE.cubin … [--hazards]
 
 Of each architecture: the files, those whose bytes are not kept, the instructions, those that are
-not in the encodings, and those whose text gives other bits; ``--hazards`` counts functions with
-findings of the hazard check as well. Exits with 1 if a byte is lost, an instruction is wrong, or
-fewer than 99.95 % come back from text.
+not in the encodings, those whose text gives other bits, and those whose text shows hidden bits;
+``--hazards`` counts functions with findings of the hazard check as well. Exits with 1 if a byte is
+lost, an instruction is wrong, or fewer than 99.95 % come back from text.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def check_file(path: Path, counts: dict[str, Counter[str]], with_hazards: bool) 
             elif again[at : at + size] != code[at : at + size]:
                 count["wrong"] += 1
                 print(f"{path} {name} {at:#x}: other bits: {x.text}")
+            count["with hidden bits"] += x.text is not None and x.text.hidden != 0
         if with_hazards:
             found = hazards(function_code(cubin, name))
             count["with hazards"] += bool(found)
@@ -69,7 +70,7 @@ def main() -> int:
         failed += count["changed files"] + count["wrong"] + (good < ENOUGH)
         shown = ", ".join(f"{count[k]} {k}" for k in (
             "files", "changed files", "functions", "instructions", "unknown", "wrong",
-            *(["with hazards"] if given.hazards else [])))  # fmt: skip
+            "with hidden bits", *(["with hazards"] if given.hazards else [])))  # fmt: skip
         print(f"{arch}: {shown}; {100 * good:.3f} % from text")
     return int(failed > 0)
 

@@ -17,10 +17,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sass_learner import Learner
-from sass_merge import consistent
+from sass_merge import consistent, with_usual_bits
 from sass_oracle import Oracle
 from sass_search import Search
 
@@ -97,10 +98,12 @@ def main() -> None:
     oracle = Oracle.of(given.nvdisasm, given.arch)
     search = Search(Learner(oracle), random.Random(23))
     begin = time.time()
+    usual = instructions(given.cubins, oracle)
+    words = list(usual)
     for table in given.tables:
         known = EncodingTable.unpack(Path(table).read_bytes()).entries
+        usual.update(e.base & ~oracle.coding.outside for e in known)
         print(f"{search.trust(known)} of {len(known)} old encodings are wrong", flush=True)
-    words = list(instructions(given.cubins, oracle))
     learn_words(search, words)
     if given.scan:
         search.note(scanned(search, oracle))
@@ -115,7 +118,7 @@ def main() -> None:
     search.silent_reuse()
     entries = consistent(search.newest_first)
     made = EncodingTable(given.arch, oracle.version, time.strftime("%Y-%m-%d"), entries)
-    data = made.pack()
+    data = replace(made, entries=with_usual_bits(made, usual)).pack()
     Path(given.out).write_bytes(data)
     print(f"{len(entries)} entries, {len(data)} bytes, {time.time() - begin:.0f} s")
 

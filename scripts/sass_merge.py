@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sass_seed import fixed, tokens
 
 from tilewright.errors import SassError
 from tilewright.sass.encoding import MarkField, SassEncoding
-from tilewright.sass.sass_text import SassText, parse_instruction
+from tilewright.sass.encoding_table import EncodingTable
+from tilewright.sass.sass_instruction import decode_instruction
+from tilewright.sass.sass_text import ALWAYS, SassText, parse_instruction
 
 SAMPLES = 10  # words of each entry
 NEXT = 16_000  # the offset after the instruction
+PLAIN = 0x7E0  # control bits: a stall of 0, no barriers
 ALONE = 40  # limit of the modifiers or marks that are tried alone
 
 
@@ -185,6 +188,31 @@ def with_token(
         found.append(part)
         at += len(tokens(part.decode(a_word(entry))))
     return tuple(found) if at != place else (*found, fixed(its[place]))
+
+
+def with_usual_bits(table: EncodingTable, words: Mapping[int, int]) -> tuple[SassEncoding, ...]:
+    """The table's encodings, of silent bits those that most of ``words`` have: so that a text
+    without hidden bits has the word that compilers write. ``words``: how often each is. Encodings
+    of a shape stay as they are where their texts would become others' words.
+    """
+    found: dict[SassEncoding, Counter[int]] = defaultdict(Counter)
+    read = {word: entry for word in words if (entry := _reader(table, word)) is not None}
+    for word, entry in read.items():
+        found[entry][entry.hidden(word)] += words[word]
+    usual = {entry: counts.most_common(1)[0][0] for entry, counts in found.items()}
+    entries = tuple(replace(e, base=e.base ^ usual.get(e, 0)) for e in table.entries)
+    made = replace(table, entries=entries)
+    lost = {entry.shape for word, entry in read.items() if _reader(made, word) is None}
+    pairs = zip(table.entries, entries, strict=True)
+    return tuple(old if old.shape in lost else new for old, new in pairs)
+
+
+def _reader(table: EncodingTable, word: int) -> SassEncoding | None:
+    """The encoding that reads a word."""
+    guarded = word | ALWAYS << table.coding.guard
+    if decode_instruction(table, guarded, PLAIN, NEXT).text is None:
+        return None
+    return next(entry for entry in table.candidates(word) if entry.matches(word))
 
 
 def without_silent(entries: Iterable[SassEncoding]) -> list[SassEncoding]:
