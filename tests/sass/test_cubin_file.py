@@ -261,5 +261,6 @@ def test_hostile_cubins_raise_typed_errors() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_many_hostile_cubins_raise_typed_errors() -> None:
     assert hostile(100_000) > 20_000
