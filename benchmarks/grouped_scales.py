@@ -181,7 +181,9 @@ class Case:
 
 
 class RowTimes(NamedTuple):
-    """Seconds of each replay by variant; ``calls`` of a replay; lines of what can't run."""
+    """By variant the seconds of each replay of its CUDA graph; the number of calls in a graph; a
+    line of the table for each variant that can't run.
+    """
 
     seconds: dict[str, list[float]]
     calls: int
@@ -212,7 +214,7 @@ def timed(case: Case) -> RowTimes:
 def lines(case: Case) -> list[str]:
     """The lines of a row, one for each variant."""
     times = timed(case)
-    made = times.failures
+    made = list(times.failures)
     for name, ours in times.seconds.items():
         pairs = zip(times.seconds.get("torch", ours), ours, strict=True)
         ratio = Ratio.of([theirs / its for theirs, its in pairs])

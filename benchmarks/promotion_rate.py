@@ -1,11 +1,11 @@
-"""Cycles of wgmma beside f32 instructions: of a k-block of 64 × 128 for each warpgroup, e4m3.
+"""Cycles of wgmma while f32 instructions execute: of a k-block of 64 × 128 a warpgroup, e4m3.
 
     python benchmarks/promotion_rate.py
     python benchmarks/promotion_rate.py --modes products
 
-Two warpgroups of one CTA an SM multiply one stage of shared memory again and again, 64 rows each.
-``own``: they promote the accumulators of the k-block before meanwhile, as the mainloops with block
-scales do, whose scales are in registers here (``-lds``: read in shared memory just before).
+Each SM has one CTA, of which two warpgroups multiply the same stage of shared memory again and
+again, 64 rows each. ``own``: meanwhile they promote the accumulators of the k-block before, as the
+mainloops with block scales do; scales are in registers (``-lds``: loaded from shared memory).
 ``third``: a third warpgroup executes f32 instructions on registers of its own. A line has the
 cycles of a k-block, of which the tensor cores need 512 (three warpgroups 768), and for ``third``
 those of an f32 instruction of a warp. Needs an NVIDIA GPU of sm_90a and PyTorch.
@@ -92,7 +92,7 @@ class Kernel:
             self.multiply()
         if mode.third:
             with k.else_():
-                self.beside()
+                self.execute()
         taken = k.special("clock") - begun
         with k.when(k.tid.x % WARPGROUP == 0):
             clocks[k.ctaid.x * 4 + self.group] = taken.view("b32")
@@ -196,7 +196,7 @@ class Kernel:
             for i in range(4):
                 k.mad(x[i], factors[i], t[i], into=t[i])
 
-    def beside(self) -> None:
+    def execute(self) -> None:
         """f32 instructions of the third warpgroup."""
         k, kind = self.k, self.mode.promotion
         x = [k.var("f32", self.data[i]) for i in range(CHAINS)]
@@ -234,8 +234,8 @@ def main() -> None:
             torch.cuda.synchronize()
             taken.append(clocks.view(sms, 4).double().median(0).values.cpu())
         of = (taken[1] - taken[0]) / K_BLOCKS
-        beside = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else ""
-        print(f"| {mode.name} | {of[: mode.groups].max():.0f} | {beside} |", flush=True)
+        instruction = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else ""
+        print(f"| {mode.name} | {of[: mode.groups].max():.0f} | {instruction} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ def with_variant(config: str, name: str) -> str:
 def lines(case: VariantCase) -> list[str]:
     """The lines of a row, one for each variant."""
     times = timed(case)
-    made, expected = times.failures, dict[str, torch.Tensor]()
+    made, expected = list(times.failures), dict[str, torch.Tensor]()
     first = next(iter(times.seconds.values()))
     for name, seconds in times.seconds.items():
         ratio = Ratio.of([one / it for one, it in zip(first, seconds, strict=True)])

@@ -16,7 +16,7 @@ from tilewright.run import VmDevice
 
 FEW_SMS = replace(target.DEFAULT_DEVICE, sms=4)  # two clusters, which have several tiles each
 CASES = (
-    ((16, 300, 512), "tma:64x16x128:2:4*2~"),  # sliced-K besides
+    ((16, 300, 512), "tma:64x16x128:2:4*2~"),  # and sliced-K
     ((40, 300, 640), "tma:128x48x128:2:2*2~"),
     ((9, 200, 128), "tma:64x16x128:1:2*2~"),  # one k-block: a CTA has none
 )

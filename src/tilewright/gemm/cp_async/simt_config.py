@@ -352,7 +352,7 @@ def sizes_and_copies(problem: Problem) -> tuple[tuple[int, int], tuple[int, int]
 
 def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
     """Whether the last tile along M (side 0) or N (1) ends with the matrix, which is no multiple of
-    it: so no copy compares its row. It needs another tile beside it.
+    it: so no copy compares its row. Another tile must precede it.
     """
     size, tile = (problem.m, problem.n)[side], config.tile[side]
     return size > tile and size % tile != 0 and _may_overlap(problem, config)
