@@ -1,0 +1,439 @@
+"""Time variants of the mainloop with 1×128 scales of both matrices, and where its cycles go.
+
+    python benchmarks/scale_variants.py
+    python benchmarks/scale_variants.py --rows k-4:4096x7168x8192=base,rows+early
+
+A row is one of ``grouped_scales.py`` whose variants are names of ``OPTIONS`` joined by ``+``, with
+a configuration after ``/`` (``rows/128x128x128:2:5``; the default is ``DEFAULT``). Some give wrong
+results. For each the first warp of a warpgroup of CTA 0 records its clock at the begin of its
+tiles and at the end of their mainloops: cycles of a k-block and of what is between mainloops, MHz.
+With ``events`` it records the parts of a k-block, too: cycles of each (medians). Needs an NVIDIA
+GPU of sm_90a and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
+
+from tilewright.gemm.tma import tma_kernel
+from tilewright.gemm.tma.mainloop.stage_scales import ScaleCopy, StageScales
+from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
+from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
+from tilewright.gemm.tma.tma_geometry import WARPGROUP
+from tilewright.gemm.tma.tma_producer import TmaProducer
+
+FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each variant has another
+TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
+EVENTS, SAMPLES = 5, 64  # of a k-block; k-blocks that are recorded
+TILES, TILE_WORDS = 32, 4
+PARTS = ("wait full", "issue", "wait wgmma", "promote")
+OPTIONS = {
+    "base": "as shipped",
+    "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
+    "turns": "named barriers: a warpgroup issues its wgmmas after the other",
+    "early": "scales have a stage more than A and B, whose stage is released before the promotion",
+    "one-arrival": "one warp's lane releases a stage of A and B",
+    "events": "the parts of a k-block are recorded",
+    "still": "wrong results: nothing is loaded, no stage is waited for",
+    "no-columns": "wrong results: B's scales are read once",
+    "no-products": "wrong results: A's scales alone, B's are not read",
+    "additions": "wrong results: no scales",
+    "quarter": "wrong results: one of a k-block's four wgmmas",
+    "no-wgmma": "wrong results: none of them",
+    "no-promotion": "wrong results: no promotion",
+}
+VARIANTS: list[str] = []  # of the rasterization groups from FIRST_GROUP on
+BUFFERS: list[tuple[int, int]] = []  # addresses of their records
+
+
+class Turns:
+    """Named barriers: a warpgroup issues its wgmmas after those of the one before."""
+
+    def __init__(self, k: Any, consumers: int) -> None:
+        self.k = k
+        self.own = k.shfl("idx", (k.tid.x >> 7) + (TURN_BARRIER - 1), 0)
+        last = TURN_BARRIER + consumers - 1
+        self.next = k.mov(k.select(self.own == last, TURN_BARRIER, self.own + 1))
+        with k.if_(self.own == last):
+            self.give()
+
+    def take(self) -> None:
+        self.k.emit("bar.sync", self.own, 2 * WARPGROUP)
+
+    def give(self) -> None:
+        self.k.emit("bar.arrive", self.next, 2 * WARPGROUP)
+
+
+class Variant(ScaledMainloop):
+    """The mainloop with options."""
+
+    def __init__(self, k: Any, problem: Any, config: Any, *more: Any) -> None:
+        self.has = options_of(config)
+        self.slot = k.var("u32", 0)  # of the current k-block's scales
+        self.previous_slot = k.var("u32", 0)
+        super().__init__(k, problem, config, *more)
+        self.turns = Turns(k, config.consumers) if "turns" in self.has else None
+        of_tiles, of_events = BUFFERS[config.group - FIRST_GROUP]
+        warp = (k.tid.x >> 5) - 4
+        chosen = (k.tid.x & 127 == 0) & (k.special("ctaid.x") == 0)
+        self.chosen = k.mov(k.select(chosen, 1, 0))
+        self.tiles_at = k.mov(k.const("u64", of_tiles) + (warp * (TILES * TILE_WORDS)).to("u64"))
+        self.recorded_tiles = k.var("u32", 0)
+        if "events" in self.has:
+            first = k.const("u64", of_events) + (warp * (EVENTS * SAMPLES)).to("u64")
+            self.clocks, self.recorded = k.mov(first), k.var("u32", 0)
+
+    # --- records ---
+
+    def record(self, event: int) -> None:
+        """Store the clock; the last ``SAMPLES`` k-blocks remain."""
+        if "events" not in self.has:
+            return
+        k = self.k
+        at = self.clocks + (self.recorded * (EVENTS * 4)).to("u64")
+        now = k.special("clock")
+        with k.when(self.chosen == 1):
+            k.pointer("global", "u32", at).store(now, index=event)
+        if event == EVENTS - 1:
+            self.recorded.set((self.recorded + 1) & (SAMPLES - 1))
+
+    def record_tile(self, word: int, value: Any) -> None:
+        k = self.k
+        at = self.tiles_at + (self.recorded_tiles * (TILE_WORDS * 4)).to("u64")
+        with k.when(self.chosen == 1):
+            k.pointer("global", "u32", at).store(value, index=word)
+
+    def begin(self, tile: Any, first_row: Any) -> None:
+        super().begin(tile, first_row)
+        k = self.k
+        self.record_tile(0, k.special("clock"))
+        self.record_tile(1, k.special("globaltimer").to("u32"))
+
+    def run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
+        found = super().run(k_blocks, next_k_blocks)
+        self.record_tile(2, self.k.special("clock"))
+        self.record_tile(3, k_blocks)
+        self.recorded_tiles.set((self.recorded_tiles + 1) & (TILES - 1))
+        return found
+
+    # --- the stages ---
+
+    def _slot(self, last: bool = False) -> Any:
+        """The stage of scales."""
+        if "early" in self.has:
+            return self.previous_slot if last else self.slot
+        return self.previous if last else self.state.stage
+
+    def _advance(self, index: int) -> None:
+        super()._advance(index)
+        k = self.k
+        if "early" in self.has and self._reads_last(index):
+            k.mov(self.slot, into=self.previous_slot)
+            k.add(self.slot, 1, into=self.slot)
+            with k.when(self.slot == self.config.stages + 1):
+                k.mov(0, into=self.slot)
+
+    def _issue(self, index: int) -> None:
+        k = self.k
+        self.record(0)
+        if "still" not in self.has and (self.by_stage or index == 0):
+            self.stages.pipeline.consumer_wait(self.state)
+        self.record(1)
+        if self.turns:
+            self.turns.take()
+        k.wgmma_fence()
+        self._issue_wgmmas(self.sets[index], False, index)
+        k.wgmma_commit()
+        if self.turns:
+            self.turns.give()
+        if "additions" not in self.has and "no-promotion" not in self.has:
+            for block, scales in self.read[index].rows.items():
+                self._read_rows(self._slot(), block, scales)
+
+    def _issue_wgmmas(self, tiles: Any, accumulate: Any, index: int = 0) -> None:
+        k, stage = self.k, self.state.stage
+        count = 1 if "quarter" in self.has else 0 if "no-wgmma" in self.has else 4
+        left, right = self.stages.left.operand, self.stages.right.operand
+        a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
+        b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
+        for i in range(count):
+            for registers, block, column, columns in tiles:
+                k.wgmma(
+                    self.opcode.format(columns), registers,
+                    a + (left.byte_offset(self.block_rows[block], 32 * i) >> 4),
+                    b + (right.byte_offset(column, 32 * i) >> 4),
+                    accumulate=bool(i), trans=self.transposed,
+                )  # fmt: skip
+
+    def _next(self, index: int) -> None:
+        self._issue(index)
+        self.record(2)
+        self.k.wgmma_wait(1)
+        self.record(3)
+        self._add(1 - index, index)
+        self.record(4)
+        self._advance(index)
+
+    def _release_read(self, index: int) -> None:
+        if "still" in self.has:
+            return
+        if "early" in self.has and self._reads_last(index):
+            self.release(self.previous, None)
+            return
+        super()._release_read(index)
+
+    # --- the promotion ---
+
+    def _read_ahead(self, index: int) -> None:
+        if "no-columns" in self.has:
+            for column in self.pairs[index]:
+                self._read_pair_now(index, column, False)
+        elif not self.has & {"additions", "no-products", "no-promotion"}:
+            super()._read_ahead(index)
+
+    def _read_pair(self, index: int, column: int, last: bool = False) -> None:
+        if "no-columns" not in self.has:
+            self._read_pair_now(index, column, last)
+
+    def _read_pair_now(self, index: int, column: int, last: bool) -> None:
+        run, own = self.scales.columns, self.pairs[index][column]
+        first = self.scales.columns_at(self._slot(last)) + self.own_column
+        k_block = self.k_block - 1 if last else self.k_block
+        self._at(first, column, run, k_block).aligned(8).load(2, into=tuple(own))
+
+    def _add_columns(self, index: int, following: int | None) -> None:
+        if "early" in self.has:
+            self._release_read(index)
+        if "no-promotion" in self.has:
+            return
+        if self.has & {"additions", "no-products"}:
+            self._add_few(index)
+        else:
+            self._add_all(index, following)
+        if "early" not in self.has:
+            self._release_read(index)
+
+    def _add_few(self, index: int) -> None:
+        for tile in self.sets[index]:
+            rows = self.read[index].rows[tile.block]
+            for column in range(tile.column, tile.column + tile.columns, 8):
+                if "no-products" in self.has:
+                    self._add_scaled(tile, column, [rows[0], rows[0], rows[-1], rows[-1]])
+                    continue
+                for i in range(4):
+                    t = self.total[tile.block][column // 2 + i]
+                    self.k.add(t, tile.registers[(column - tile.column) // 2 + i], into=t)
+
+    def _add_all(self, index: int, following: int | None) -> None:
+        for column in list(self.pairs[index])[self.held :]:
+            self._read_pair(index, column, last=True)
+        ahead: list[tuple[int, int]] = []
+        if following is not None and not (self.same_columns and index == 0):
+            ahead = [(following, column) for column in self._held(following)]
+        for number, (column, pair) in enumerate(self.pairs[index].items()):
+            for tile in self.sets[index]:
+                self._add_tile(tile, column, self.read[index].rows[tile.block], pair)
+            if number < len(ahead):
+                self._read_pair(*ahead[number])
+        for more in ahead[len(self.pairs[index]) :]:
+            self._read_pair(*more)
+
+    def _add_tile(self, tile: AccumulatorTile, column: int, rows: Any, pair: Any) -> None:
+        if "rows" not in self.has:
+            products = [[row * scale for scale in pair] for row in rows]
+            self._add_scaled(tile, column, products[0] + products[-1])
+            return
+        k, first, total = self.k, (column - tile.column) // 2, self.total[tile.block]
+        scaled = [
+            k.mul(tile.registers[first + i], row)
+            for i, row in enumerate((rows[0], rows[0], rows[-1], rows[-1]))
+        ]
+        for i in (0, 2, 1, 3):  # those with the same column one after the other
+            at = column // 2 + i
+            k.mad(scaled[i], pair[i & 1], total[at], into=total[at])
+
+
+def options_of(config: Any) -> frozenset[str]:
+    """The options that the rasterization group of a configuration stands for."""
+    number = config.group - FIRST_GROUP
+    return frozenset(VARIANTS[number].split("+") if 0 <= number < len(VARIANTS) else ())
+
+
+SHIPPED = tma_kernel.TmaKernel._mainloop
+
+
+def mainloop(self: Any, consumer: Any, state: Any) -> Any:
+    if not self.scales or not options_of(self.config):
+        return SHIPPED(self, consumer, state)
+    more = self.stages, self.scheduler, consumer, self.order, state
+    return Variant(self.k, self.problem, self.config, self.scales, *more)
+
+
+SCHEDULER = tma_kernel.TmaKernel._tile_scheduler
+
+
+def tile_scheduler(self: Any, depth: Any) -> Any:
+    """With the usual rasterization group."""
+    config = self.config
+    if not options_of(config):
+        return SCHEDULER(self, depth)
+    self.config = replace(config, group=16)
+    made = SCHEDULER(self, depth)
+    self.config = config
+    return made
+
+
+PRODUCE = tma_kernel.TmaKernel._produce
+
+
+def produce(self: Any) -> None:
+    if "still" not in options_of(self.config):
+        PRODUCE(self)
+
+
+LOAD_STAGE, TARGET = TmaProducer._load_stage, ScaleCopy.target
+
+
+def load_stage(self: Any, block: Any, begin: Any, size: Any) -> None:
+    """With ``early`` scales have a stage of their own."""
+    if "early" not in options_of(self.config):
+        LOAD_STAGE(self, block, begin, size)
+        return
+    k = self.k
+    for copy in self.copies:
+        copy.slot = self.slot
+    LOAD_STAGE(self, block, begin, size)
+    k.add(self.slot, 1, into=self.slot)
+    with k.when(self.slot == self.config.stages + 1):
+        k.mov(0, into=self.slot)
+
+
+RUN = TmaProducer.run
+
+
+def run(self: Any, copies: Any) -> None:
+    self.slot = self.k.var("u32", 0)
+    RUN(self, copies)
+
+
+OF = StageScales.of.__func__  # type: ignore[attr-defined]
+
+
+def scales_of(cls: Any, k: Any, problem: Any, config: Any) -> Any:
+    early = "early" in options_of(config)
+    made = OF(cls, k, problem, config)
+    if early:  # a stage more, behind it
+        k.dynamic_shared(config.scale_stage_bytes(problem), 16)
+    return made
+
+
+tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
+tma_kernel.TmaKernel._tile_scheduler = tile_scheduler  # type: ignore[method-assign]
+tma_kernel.TmaKernel._produce = produce  # type: ignore[method-assign]
+TmaProducer._load_stage = load_stage  # type: ignore[method-assign]
+TmaProducer.run = run  # type: ignore[method-assign]
+ScaleCopy.target = lambda self, stage: TARGET(  # type: ignore[method-assign]
+    self, getattr(self, "slot", stage)
+)
+StageScales.of = classmethod(scales_of)  # type: ignore[assignment]
+
+DEFAULT = "128x128x128:2:5/2x1"
+ROWS = (
+    "k-4:4096x7168x8192=chosen,base,rows,early,rows+early,no-columns,no-products,quarter,"
+    "additions,still,still+quarter,still+no-wgmma,still+additions,still+no-promotion,"
+    "events,still+events,events+early",
+    "k-8:4096x1536x2048=base,early",
+)
+
+
+class Records(NamedTuple):
+    """Tensors of the records of a variant."""
+
+    tiles: Any
+    events: Any
+
+
+def config_of(variant: str, torch: Any, records: dict[str, Records]) -> str:
+    """The configuration of ``OPTIONS[/CONFIG]``, which gets records."""
+    name, _, config = variant.partition("/")
+    unknown = set(name.split("+")) - set(OPTIONS)
+    if unknown:
+        raise SystemExit(f"no options {', '.join(sorted(unknown))}; options: {', '.join(OPTIONS)}")
+    config, swap = config.rstrip("~"), "~" * config.endswith("~")
+    tiles = torch.zeros((12, TILES, TILE_WORDS), device="cuda", dtype=torch.int32)
+    events = torch.zeros((12, SAMPLES, EVENTS), device="cuda", dtype=torch.int32)
+    VARIANTS.append(name)
+    BUFFERS.append((tiles.data_ptr(), events.data_ptr()))
+    made = f"tma:{config or DEFAULT}@{FIRST_GROUP + len(VARIANTS) - 1}{swap}"
+    records[made] = Records(tiles, events)
+    return made
+
+
+def cycles(record: Records) -> str:
+    """Of a variant: cycles of a k-block, between mainloops, MHz; of each warpgroup's parts."""
+    import numpy as np
+
+    made = []
+    for warp in (0, 4):
+        tiles = record.tiles[warp].cpu().numpy().astype("int64")
+        tiles = tiles[tiles[:, 3] > 0]
+        tiles = tiles[np.argsort(tiles[:, 1] & 0xFFFFFFFF)]
+        if len(tiles) < 3:
+            continue
+        within = ((tiles[:, 2] - tiles[:, 0]) & 0xFFFFFFFF) / tiles[:, 3]
+        between = (tiles[1:, 0] - tiles[:-1, 2]) & 0xFFFFFFFF
+        step = (tiles[1:, 0] - tiles[:-1, 0]) & 0xFFFFFFFF
+        time = (tiles[1:, 1] - tiles[:-1, 1]) & 0xFFFFFFFF
+        clock = 1e3 * np.median(step / np.maximum(time, 1))
+        made.append(f"{np.median(within):.0f}, {np.median(between):.0f}, {clock:.0f} MHz")
+        c = record.events[warp].cpu().numpy().astype("int64")
+        c = c[(c != 0).all(axis=1)]
+        if len(c) > 8:
+            c = c[np.argsort(c[:, 0])]
+            parts, period = np.diff(c, axis=1), np.diff(c[:, 2])
+            low, middle, high = np.percentile(period, [10, 50, 90])
+            cells = [f"{x} {np.median(p):.0f}" for x, p in zip(PARTS, parts.T, strict=True)]
+            made.append(f"period {low:.0f} {middle:.0f} {high:.0f}, {', '.join(cells)}")
+            near = c[len(c) // 2 : len(c) // 2 + 3] - c[len(c) // 2, 0]
+            made.append(" / ".join(" ".join(map(str, x)) for x in near))
+    return "; ".join(made)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="*", default=ROWS)
+    given = parser.parse_args()
+    import torch
+    from grouped_scales import Case, compile_ahead, lines, machine
+
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    room = 3 * torch.cuda.get_device_properties(0).L2_cache_size
+    rows, records = [], {}
+    for row in given.rows:
+        name, _, variants = row.partition("=")
+        configs = [
+            x if x == "chosen" else config_of(x, torch, records) for x in variants.split(",")
+        ]
+        rows.append(f"{name}={','.join(configs)}")
+    cases = [Case(row, room) for row in rows]
+    compile_ahead(cases)
+    for case in cases:
+        for line in lines(case):
+            cells = line.split(" | ")
+            record = records.get(cells[1])
+            if record:
+                group = int(cells[1].rstrip("~").partition("@")[2]) - FIRST_GROUP
+                cells[1] = f"{VARIANTS[group]}/{cells[1].partition('@')[0]}"
+                cells.append(cycles(record))
+            print(" | ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
