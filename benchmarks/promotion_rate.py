@@ -1,4 +1,4 @@
-"""Cycles of wgmma beside f32 instructions: of a k-block 128×128×128 of e4m3, without any loads.
+"""Cycles of wgmma beside f32 instructions: of a k-block of 64 × 128 for each warpgroup, e4m3.
 
     python benchmarks/promotion_rate.py
 
@@ -23,7 +23,7 @@ import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
 from tilewright.gemm.tma.tma_operand import WGMMA_K, TmaOperand
 
-ROWS, COLUMNS, DEPTH = 128, 128, 128
+COLUMNS, DEPTH = 128, 128
 K_BLOCKS = 2048
 CHAINS = 32  # independent f32 instructions of a warp of the third warpgroup
 TURN = 8  # the first named barrier
@@ -58,6 +58,10 @@ MODES = [
     *(Mode(f"own {x}, one set, in turns", promotion=x, sets=1, turns=True)
       for x in ("add", "products", "rows")),
     *(Mode(f"own {x}, n = 96", promotion=x, columns=96) for x in ("none", "products")),
+    *(Mode(f"own {x}, one set, three warpgroups", promotion=x, sets=1, groups=3)
+      for x in ("none", "add", "products", "rows")),
+    *(Mode(f"own {x}, two sets, n = 64, three warpgroups", promotion=x, groups=3, columns=64)
+      for x in ("none", "products")),
     *(Mode(f"third {x}", promotion=x, third=True)
       for x in ("none", "add", "mul", "fma-shared", "fma", "integer")),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True)
@@ -70,7 +74,7 @@ class Kernel:
 
     def __init__(self, mode: Mode) -> None:
         self.mode = mode
-        self.left = TmaOperand("e4m3", ROWS, DEPTH, "k")
+        self.left = TmaOperand("e4m3", 64 * mode.groups, DEPTH, "k")
         self.right = TmaOperand("e4m3", mode.columns, DEPTH, "k")
         self.threads = 128 * (mode.groups + mode.third)
         params = {"data": "ptr f32", "clocks": "ptr b32", "out": "ptr f32", "count": "u32"}
@@ -124,6 +128,7 @@ class Kernel:
         self.total = list(k.array("f32", n // 2)) if promotes else []
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
         needed = n // 4 if promotes and mode.promotion in ("products", "rows", "fma") else 0
+        needed = min(needed, 8) if mode.groups > 2 else needed
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(needed)]
         for x in self.total:
             x.set(0.0)
@@ -173,7 +178,7 @@ class Kernel:
         k, kind = self.k, self.mode.promotion
         if not self.total:
             return
-        rows, pairs = self.rows, self.pairs
+        rows, pairs = self.rows, self.pairs * 4
         for first in range(0, len(self.total), 4):
             x, t = self.sets[index][first : first + 4], self.total[first : first + 4]
             if kind == "add":
