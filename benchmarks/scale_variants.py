@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
 
-from tilewright.gemm.tma import tma_kernel
+from tilewright.gemm.tma import tma_checks, tma_kernel
 from tilewright.gemm.tma.mainloop.stage_scales import ScaleCopy, StageScales
 from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
@@ -33,13 +33,14 @@ FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each varia
 TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
 EVENTS, SAMPLES = 5, 64  # of a k-block; k-blocks that are recorded
 TILES, TILE_WORDS = 32, 4
+PAIRS = 5  # of B's scales in registers, with one set of accumulators
 PARTS = ("wait full", "issue", "wait wgmma", "promote")
 OPTIONS = {
     "base": "as shipped",
     "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
     "early": "scales have a stage more than A and B, whose stage is released before the promotion",
-    "one-arrival": "one warp's lane releases a stage of A and B",
+    "one": "one set of accumulators; B's scales in few registers",
     "events": "the parts of a k-block are recorded",
     "still": "wrong results: nothing is loaded, no stage is waited for",
     "no-columns": "wrong results: B's scales are read once",
@@ -90,6 +91,20 @@ class Variant(ScaledMainloop):
             first = k.const("u64", of_events) + (warp * (EVENTS * SAMPLES)).to("u64")
             self.clocks, self.recorded = k.mov(first), k.var("u32", 0)
 
+    def _allocate(self) -> None:
+        if "one" not in self.has:
+            super()._allocate()
+            return
+        self.by_stage = True
+        self.sets = [self._accumulator_tiles()]
+        self.total = [list(self.k.array("f32", self.config.tile[1] // 2)) for _ in self.blocks]
+
+    def _pairs(self, spans: Any) -> Any:
+        if "one" not in self.has:
+            return super()._pairs(spans)
+        some = [[self.k.var("f32", 0.0) for _ in range(2)] for _ in range(PAIRS)]
+        return [{8 * i: some[i % PAIRS] for i in range(self.config.tile[1] // 8)}]
+
     # --- records ---
 
     def record(self, event: int) -> None:
@@ -117,11 +132,45 @@ class Variant(ScaledMainloop):
         self.record_tile(1, k.special("globaltimer").to("u32"))
 
     def run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
-        found = super().run(k_blocks, next_k_blocks)
+        found = self._run(k_blocks, next_k_blocks)
         self.record_tile(2, self.k.special("clock"))
         self.record_tile(3, k_blocks)
         self.recorded_tiles.set((self.recorded_tiles + 1) & (TILES - 1))
         return found
+
+    def _run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
+        if "one" not in self.has:
+            return super().run(k_blocks, next_k_blocks)
+        k = self.k
+        for total in self.total:
+            for t in total:
+                t.set(0.0)
+        for _ in k.range(0, k_blocks, unroll=False):
+            self._block()
+        return self.total
+
+    def _block(self) -> None:
+        """A k-block with one set of accumulators."""
+        columns = list(self.pairs[0])
+        self._issue(0)
+        for column in columns[:PAIRS]:
+            self._read_pair(0, column)
+        self.record(2)
+        self.k.wgmma_wait(0)
+        self.record(3)
+        self.k.mov(self.state.stage, into=self.previous)
+        if "early" in self.has:
+            self._release_read(0)
+        for number, column in enumerate(columns):
+            for tile in self.sets[0]:
+                rows = self.read[0].rows[tile.block]
+                self._add_tile(tile, column, rows, self.pairs[0][column])
+            if number + PAIRS < len(columns):
+                self._read_pair(0, columns[number + PAIRS])
+        if "early" not in self.has:
+            self._release_read(0)
+        self.record(4)
+        self._advance(0)
 
     # --- the stages ---
 
@@ -334,6 +383,10 @@ def scales_of(cls: Any, k: Any, problem: Any, config: Any) -> Any:
     return made
 
 
+CHECK = tma_checks.check
+tma_checks.check = lambda problem, config, device: (  # what it refuses is tried
+    None if options_of(config) else CHECK(problem, config, device)
+)
 tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
 tma_kernel.TmaKernel._tile_scheduler = tile_scheduler  # type: ignore[method-assign]
 tma_kernel.TmaKernel._produce = produce  # type: ignore[method-assign]
