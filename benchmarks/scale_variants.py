@@ -433,7 +433,7 @@ def cycles(record: Records) -> str:
     """Of a variant: cycles of a k-block, between mainloops, MHz; of each warpgroup's parts."""
     import numpy as np
 
-    made = []
+    made, origin = [], None
     for warp in (0, 4):
         tiles = record.tiles[warp].cpu().numpy().astype("int64")
         tiles = tiles[tiles[:, 3] > 0]
@@ -454,7 +454,9 @@ def cycles(record: Records) -> str:
             low, middle, high = np.percentile(period, [10, 50, 90])
             cells = [f"{x} {np.median(p):.0f}" for x, p in zip(PARTS, parts.T, strict=True)]
             made.append(f"period {low:.0f} {middle:.0f} {high:.0f}, {', '.join(cells)}")
-            near = c[len(c) // 2 : len(c) // 2 + 3] - c[len(c) // 2, 0]
+            origin = c[len(c) // 2, 0] if origin is None else origin
+            at = np.searchsorted(c[:, 0], origin)
+            near = c[at : at + 4] - origin
             made.append(" / ".join(" ".join(map(str, x)) for x in near))
     return "; ".join(made)
 
@@ -463,8 +465,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="*", default=ROWS)
     given = parser.parse_args()
-    import torch
     import grouped_scales
+    import torch
     from grouped_scales import Case, compile_ahead, lines, machine
 
     timed, kept = grouped_scales.timed, {}
