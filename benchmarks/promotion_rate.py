@@ -48,7 +48,7 @@ MODES = [
     Mode("wgmma alone"),
     Mode("one warpgroup", groups=1),
     *(Mode(f"own {x}", promotion=x)
-      for x in ("add", "mul", "fma-shared", "fma", "products", "rows")),
+      for x in ("one-read", "add", "mul", "fma-shared", "fma", "products", "rows")),
     *(Mode(f"own {x}, 1 wgmma", 1, x) for x in ("add", "products", "rows")),
     *(Mode(f"own {x}, no wgmma", 0, x) for x in ("add", "products", "rows")),
     *(Mode(f"own {x}, one warpgroup", 4, x, groups=1) for x in ("add", "products", "rows")),
@@ -63,9 +63,9 @@ MODES = [
     *(Mode(f"own {x}, two sets, n = 64, three warpgroups", promotion=x, groups=3, columns=64)
       for x in ("none", "products")),
     *(Mode(f"third {x}", promotion=x, third=True)
-      for x in ("none", "add", "mul", "fma-shared", "fma", "integer")),
+      for x in ("none", "one-read", "add", "mul", "fma-shared", "fma", "integer")),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True)
-      for x in ("add", "mul", "fma-shared", "fma", "integer")),
+      for x in ("one-read", "add", "mul", "fma-shared", "fma", "integer")),
 ]  # fmt: skip
 
 
@@ -184,6 +184,9 @@ class Kernel:
             if kind == "add":
                 for i in range(4):
                     k.add(t[i], x[i], into=t[i])
+            elif kind == "one-read":
+                for i in range(4):
+                    k.add(x[i], 1.5, into=t[i])
             elif kind == "mul":
                 for i in range(4):
                     k.mul(t[i], x[i], into=t[i])
@@ -217,6 +220,8 @@ class Kernel:
                 for i in range(CHAINS):
                     if kind == "add":
                         k.add(x[i], y[i], into=x[i])
+                    elif kind == "one-read":
+                        k.add(x[i], 1.5, into=x[i])
                     elif kind == "mul":
                         k.mul(x[i], y[i], into=x[i])
                     elif kind == "fma-shared":
