@@ -22,7 +22,13 @@ from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
 
-from tilewright.gemm.tma import tma_checks, tma_kernel
+from tilewright.gemm.tma import (
+    tma_checks,
+    tma_epilogue,
+    tma_geometry,
+    tma_graph_epilogue,
+    tma_kernel,
+)
 from tilewright.gemm.tma.mainloop.stage_scales import ScaleCopy, StageScales
 from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
@@ -464,7 +470,10 @@ def cycles(record: Records) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="*", default=ROWS)
+    parser.add_argument("--buffers", type=int, default=2, help="epilogue tiles in shared memory")
     given = parser.parse_args()
+    for module in (tma_epilogue, tma_geometry, tma_graph_epilogue):
+        module.EPILOGUE_BUFFERS = given.buffers
     import grouped_scales
     import torch
     from grouped_scales import Case, compile_ahead, lines, machine
