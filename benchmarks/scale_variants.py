@@ -46,6 +46,11 @@ OPTIONS = {
     "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
     "early": "scales have a stage more than A and B, whose stage is released before the promotion",
+    "token": "named barriers: of two warps of a scheduler one promotes at a time",
+    "lag": "the second warpgroup begins each tile later",
+    "peek": "whether the next stage is full is asked amid the promotion",
+    "low": "32-bit arithmetic of descriptors, those of a stage ahead of its wgmmas",
+    "ahead": "A's scales are read amid the promotion, too",
     "one": "one set of accumulators; B's scales in few registers",
     "events": "the parts of a k-block are recorded",
     "still": "wrong results: nothing is loaded, no stage is waited for",
@@ -78,6 +83,25 @@ class Turns:
         self.k.emit("bar.arrive", self.next, 2 * WARPGROUP)
 
 
+class Token:
+    """Named barriers of 64 threads: the warps of two warpgroups that have the same number in their
+    warpgroup promote in turns.
+    """
+
+    def __init__(self, k: Any) -> None:
+        self.k = k
+        group, first = (k.tid.x >> 7) - 1, TURN_BARRIER + ((k.tid.x >> 5) & 3) * 2
+        self.own, self.other = k.shfl("idx", first + group, 0), k.shfl("idx", first + 1 - group, 0)
+        with k.if_(group == 1):
+            self.give()
+
+    def take(self) -> None:
+        self.k.emit("bar.sync", self.own, 64)
+
+    def give(self) -> None:
+        self.k.emit("bar.arrive", self.other, 64)
+
+
 class Variant(ScaledMainloop):
     """The mainloop with options."""
 
@@ -86,15 +110,23 @@ class Variant(ScaledMainloop):
         self.slot = k.var("u32", 0)  # of the current k-block's scales
         self.previous_slot = k.var("u32", 0)
         super().__init__(k, problem, config, *more)
+        if "peek" in self.has:
+            self.ready = k.var("pred", self.slot != 0)
+        if "low" in self.has:
+            self.lows = [k.mov(x.to("u32")) for x in (self.left_descriptor, self.right_descriptor)]
+            self.firsts = [k.var("u32", x) for x in self.lows]
         self.turns = Turns(k, config.consumers) if "turns" in self.has else None
+        self.token = Token(k) if "token" in self.has else None
         of_tiles, of_events = BUFFERS[config.group - FIRST_GROUP]
         warp = (k.tid.x >> 5) - 4
         chosen = (k.tid.x & 127 == 0) & (k.special("ctaid.x") == 0)
         self.chosen = k.mov(k.select(chosen, 1, 0))
-        self.tiles_at = k.mov(k.const("u64", of_tiles) + (warp * (TILES * TILE_WORDS)).to("u64"))
+        self.tiles_at = k.mov(
+            k.const("u64", of_tiles) + (warp * (TILES * TILE_WORDS * 4)).to("u64")
+        )
         self.recorded_tiles = k.var("u32", 0)
         if "events" in self.has:
-            first = k.const("u64", of_events) + (warp * (EVENTS * SAMPLES)).to("u64")
+            first = k.const("u64", of_events) + (warp * (EVENTS * SAMPLES * 4)).to("u64")
             self.clocks, self.recorded = k.mov(first), k.var("u32", 0)
 
     def _allocate(self) -> None:
@@ -135,6 +167,9 @@ class Variant(ScaledMainloop):
         super().begin(tile, first_row)
         k = self.k
         self.record_tile(0, k.special("clock"))
+        if "lag" in self.has:
+            with k.if_((k.tid.x >> 7) == 2):
+                k.emit("nanosleep.u32", 150)
         self.record_tile(1, k.special("globaltimer").to("u32"))
 
     def run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
@@ -199,7 +234,8 @@ class Variant(ScaledMainloop):
         k = self.k
         self.record(0)
         if "still" not in self.has and (self.by_stage or index == 0):
-            self.stages.pipeline.consumer_wait(self.state)
+            with k.if_(~self.ready if "peek" in self.has else True):
+                self.stages.pipeline.consumer_wait(self.state)
         self.record(1)
         if self.turns:
             self.turns.take()
@@ -208,11 +244,14 @@ class Variant(ScaledMainloop):
         k.wgmma_commit()
         if self.turns:
             self.turns.give()
-        if "additions" not in self.has and "no-promotion" not in self.has:
+        if not self.has & {"additions", "no-promotion", "ahead"}:
             for block, scales in self.read[index].rows.items():
                 self._read_rows(self._slot(), block, scales)
 
     def _issue_wgmmas(self, tiles: Any, accumulate: Any, index: int = 0) -> None:
+        if "low" in self.has:
+            self._issue_low(tiles)
+            return
         k, stage = self.k, self.state.stage
         count = 1 if "quarter" in self.has else 0 if "no-wgmma" in self.has else 4
         left, right = self.stages.left.operand, self.stages.right.operand
@@ -226,6 +265,47 @@ class Variant(ScaledMainloop):
                     b + (right.byte_offset(column, 32 * i) >> 4),
                     accumulate=bool(i), trans=self.transposed,
                 )  # fmt: skip
+
+    def _issue_low(self, tiles: Any) -> None:
+        k, operands = self.k, (self.stages.left.operand, self.stages.right.operand)
+        bits = (
+            operands[0].descriptor_bits(64),
+            operands[1].descriptor_bits(self.config.tile[1], self.right_k),
+        )
+        made = []
+        for i in range(4):
+            for registers, block, column, columns in tiles:
+                offsets = (
+                    operands[0].byte_offset(self.block_rows[block], 32 * i) >> 4,
+                    operands[1].byte_offset(column, 32 * i) >> 4,
+                )
+                words = [k.mov(x + offset) for x, offset in zip(self.firsts, offsets, strict=True)]
+                both = [
+                    word.to("u64") | ((b >> 32) << 32) for word, b in zip(words, bits, strict=True)
+                ]
+                made.append((columns, registers, both, bool(i)))
+        for columns, registers, (a, b), accumulate in made:
+            k.wgmma(
+                self.opcode.format(columns), registers, a, b, accumulate=accumulate,
+                trans=self.transposed,
+            )  # fmt: skip
+
+    def _peek(self) -> None:
+        """Amid a promotion: of the stage after the one whose wgmmas have been issued."""
+        if not self.has & {"peek", "low"}:
+            return
+        k, state = self.k, self.state
+        after = state.stage + 1
+        wraps = after == self.config.stages
+        after = k.select(wraps, 0, after)
+        if "peek" in self.has:
+            phase = state.phase ^ k.select(wraps, 1, 0)
+            barrier = self.stages.pipeline.full + after
+            k.emit("mbarrier.test_wait.parity.shared::cta.b64", barrier, phase, into=self.ready)
+        if "low" in self.has:
+            operands = self.stages.left.operand, self.stages.right.operand
+            for first, low, operand in zip(self.firsts, self.lows, operands, strict=True):
+                k.mov(low + after * (operand.bytes >> 4), into=first)
 
     def _next(self, index: int) -> None:
         self._issue(index)
@@ -252,6 +332,11 @@ class Variant(ScaledMainloop):
                 self._read_pair_now(index, column, False)
         elif not self.has & {"additions", "no-products", "no-promotion"}:
             super()._read_ahead(index)
+            if "ahead" in self.has:
+                for block, scales in self.read[index].rows.items():
+                    self._read_rows(self._slot(), block, scales)
+            if "low" in self.has or "peek" in self.has:
+                self._peek()
 
     def _read_pair(self, index: int, column: int, last: bool = False) -> None:
         if "no-columns" not in self.has:
@@ -268,10 +353,14 @@ class Variant(ScaledMainloop):
             self._release_read(index)
         if "no-promotion" in self.has:
             return
+        if self.token:
+            self.token.take()
         if self.has & {"additions", "no-products"}:
             self._add_few(index)
         else:
             self._add_all(index, following)
+        if self.token:
+            self.token.give()
         if "early" not in self.has:
             self._release_read(index)
 
@@ -297,6 +386,11 @@ class Variant(ScaledMainloop):
                 self._add_tile(tile, column, self.read[index].rows[tile.block], pair)
             if number < len(ahead):
                 self._read_pair(*ahead[number])
+            if number == len(ahead) and following is not None:
+                if "ahead" in self.has:
+                    for block, scales in self.read[following].rows.items():
+                        self._read_rows(self._slot(), block, scales)
+                self._peek()
         for more in ahead[len(self.pairs[index]) :]:
             self._read_pair(*more)
 
