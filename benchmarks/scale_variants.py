@@ -22,16 +22,11 @@ from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
 
-from tilewright.gemm.tma import (
-    tma_checks,
-    tma_epilogue,
-    tma_geometry,
-    tma_graph_epilogue,
-    tma_kernel,
-)
+from tilewright.gemm.tma import tma_checks, tma_kernel
 from tilewright.gemm.tma.mainloop.stage_scales import ScaleCopy, StageScales
 from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
+from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_geometry import WARPGROUP
 from tilewright.gemm.tma.tma_producer import TmaProducer
 
@@ -42,10 +37,11 @@ TILES, TILE_WORDS = 32, 4
 PAIRS = 5  # of B's scales in registers, with one set of accumulators
 PARTS = ("wait full", "issue", "wait wgmma", "promote")
 OPTIONS = {
-    "base": "as shipped",
+    "base": "a promotion reads scales of B ahead, nothing else",
     "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
     "early": "scales have a stage more than A and B, whose stage is released before the promotion",
+    "two": "two epilogue tiles in shared memory, as before",
     "token": "named barriers: of two warps of a scheduler one promotes at a time",
     "lag": "the second warpgroup begins each tile later",
     "peek": "whether the next stage is full is asked amid the promotion",
@@ -110,6 +106,7 @@ class Variant(ScaledMainloop):
         self.slot = k.var("u32", 0)  # of the current k-block's scales
         self.previous_slot = k.var("u32", 0)
         super().__init__(k, problem, config, *more)
+        self.is_full = None
         if "peek" in self.has:
             self.ready = k.var("pred", self.slot != 0)
         if "low" in self.has:
@@ -331,7 +328,8 @@ class Variant(ScaledMainloop):
             for column in self.pairs[index]:
                 self._read_pair_now(index, column, False)
         elif not self.has & {"additions", "no-products", "no-promotion"}:
-            super()._read_ahead(index)
+            for column in self._held(index):
+                self._read_pair(index, column)
             if "ahead" in self.has:
                 for block, scales in self.read[index].rows.items():
                     self._read_rows(self._slot(), block, scales)
@@ -386,7 +384,7 @@ class Variant(ScaledMainloop):
                 self._add_tile(tile, column, self.read[index].rows[tile.block], pair)
             if number < len(ahead):
                 self._read_pair(*ahead[number])
-            if number == len(ahead) and following is not None:
+            if number == min(len(ahead), len(self.pairs[index]) - 1) and following is not None:
                 if "ahead" in self.has:
                     for block, scales in self.read[following].rows.items():
                         self._read_rows(self._slot(), block, scales)
@@ -483,6 +481,10 @@ def scales_of(cls: Any, k: Any, problem: Any, config: Any) -> Any:
     return made
 
 
+BUFFERS_OF = TmaConfig.graph_buffers
+TmaConfig.graph_buffers = lambda self, problem: (  # type: ignore[method-assign]
+    2 if "two" in options_of(self) else BUFFERS_OF(self, problem)
+)
 CHECK = tma_checks.check
 tma_checks.check = lambda problem, config, device: (  # what it refuses is tried
     None if options_of(config) else CHECK(problem, config, device)
@@ -564,10 +566,7 @@ def cycles(record: Records) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="*", default=ROWS)
-    parser.add_argument("--buffers", type=int, default=2, help="epilogue tiles in shared memory")
     given = parser.parse_args()
-    for module in (tma_epilogue, tma_geometry, tma_graph_epilogue):
-        module.EPILOGUE_BUFFERS = given.buffers
     import grouped_scales
     import torch
     from grouped_scales import Case, compile_ahead, lines, machine
