@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
@@ -29,7 +30,17 @@ from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_geometry import WARPGROUP
 from tilewright.gemm.tma.tma_producer import TmaProducer
+from tilewright.run.devices.cuda_device import CudaDevice
+from tilewright.sass import CubinFile
+from tilewright.sass.code_listing import decode_code, encode_code
+from tilewright.sass.code_motion import CodeMotion
+from tilewright.sass.cubin_edit import with_code
+from tilewright.sass.encoding_table import encoding_table
+from tilewright.sass.machine.hazards import function_code, hazards
+from tilewright.sass.machine.register_effects import register_effects
+from tilewright.sass.sass_instruction import encode_instruction
 
+REUSE_MARK = 424242  # in the PTX of kernels whose machine code is edited
 FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each variant has another
 TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
 EVENTS, SAMPLES = 5, 64  # of a k-block; k-blocks that are recorded
@@ -42,6 +53,7 @@ OPTIONS = {
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
     "early": "scales have a stage more than A and B, whose stage is released before the promotion",
     "two": "two epilogue tiles in shared memory, as before",
+    "reuse": "machine code: neighbouring FFMAs keep a factor that they share, and do not yield",
     "token": "named barriers: of two warps of a scheduler one promotes at a time",
     "lag": "the second warpgroup begins each tile later",
     "peek": "whether the next stage is full is asked amid the promotion",
@@ -107,6 +119,8 @@ class Variant(ScaledMainloop):
         self.previous_slot = k.var("u32", 0)
         super().__init__(k, problem, config, *more)
         self.is_full = None
+        if "reuse" in self.has:
+            k.var("u32", REUSE_MARK)
         if "peek" in self.has:
             self.ready = k.var("pred", self.slot != 0)
         if "low" in self.has:
@@ -411,6 +425,114 @@ def options_of(config: Any) -> frozenset[str]:
     """The options that the rasterization group of a configuration stands for."""
     number = config.group - FIRST_GROUP
     return frozenset(VARIANTS[number].split("+") if 0 <= number < len(VARIANTS) else ())
+
+
+ASSEMBLE = CudaDevice.assemble
+
+
+def assemble(self: CudaDevice, traced: Any) -> Any:
+    made = ASSEMBLE(self, traced)
+    if str(REUSE_MARK) not in traced.ptx:
+        return made
+    return replace(made, code=with_reuse_flags(made.code, traced.name))
+
+
+CudaDevice.assemble = assemble  # type: ignore[method-assign]
+
+
+def with_reuse_flags(code: bytes, name: str) -> bytes:
+    """The cubin whose FFMAs and FMULs keep operands that the next instruction reads; FFMAs that
+    share one are moved together.
+    """
+    file = CubinFile.parse(code)
+    table = encoding_table(file.sm)
+    code_before = function_code(file, name)
+    words = [x for _, x in decode_code(table, file.code(name))]
+    words = with_pairs(file.sm, words, code_before)
+    for i, (x, following) in enumerate(pairwise(words)):
+        if not is_product(x) or not is_product(following):
+            continue
+        kept = reused(x.text, following.text)
+        if kept:
+            text = replace(x.text, reuse=x.text.reuse | kept)
+            control = replace(x.control, yields=False)
+            words[i] = encode_instruction(table, text, control, 16 * (i + 1))
+    size = 16 * len(words)
+    motion = CodeMotion({16 * i: 16 * i for i in range(len(words))}, size, size)
+    edited = with_code(file, name, encode_code(table, words), motion)
+    before, after = hazards(code_before), hazards(function_code(edited, name))
+    return code if len(after) > len(before) else edited.build()
+
+
+def with_pairs(sm: int, words: list[Any], code: Any) -> list[Any]:
+    """FFMAs moved down to the next one with the same factor. The instruction before takes the
+    stall of one that is moved, so all others are issued when they were, or later.
+    """
+    table = encoding_table(sm)
+    targets = {code.target(i) for i in range(len(words))}
+    effects = [None if x.text is None else register_effects(sm, x.text) for x in words]
+    order = list(range(len(words)))
+    taken: set[int] = set()
+    moved: dict[int, int] = {}
+    for i, x in enumerate(words):
+        if x.text is None or x.text.opcode != "FFMA" or x.control.wait or i in taken:
+            continue
+        if i and words[i - 1].text.opcode.split(".")[0] in ("BRA", "QGMMA", "WARPGROUP"):
+            continue
+        j = partner(words, effects, targets, i, taken)
+        if j is not None:
+            taken |= {i, j}
+            if j > i + 1:
+                moved[i] = j
+    made: list[Any] = []
+    for n in order:
+        x = words[n]
+        if n in moved:
+            last = made[-1]
+            stall = last.control.stall + x.control.stall
+            if stall > 15 or last.text is None:
+                moved.pop(n)
+            else:
+                control = replace(last.control, stall=stall)
+                made[-1] = encode_instruction(table, last.text, control, 16 * len(made))
+                continue
+        for first in [i for i, j in moved.items() if j == n]:
+            control = replace(words[first].control, stall=1)
+            text = replace(words[first].text, reuse=0)
+            made.append(encode_instruction(table, text, control, 16 * (len(made) + 1)))
+        made.append(x)
+    return made
+
+
+def partner(words: Any, effects: Any, targets: Any, i: int, taken: set[int]) -> int | None:
+    """The next FFMA with the same factor, to which one may be moved down."""
+    mine, own = words[i].text, effects[i]
+    for j in range(i + 1, min(i + 40, len(words))):
+        other = words[j].text
+        if other is None or j in targets or effects[j] is None:
+            return None
+        if other.opcode == "FFMA" and j not in taken and reused(mine, other):
+            return j
+        if other.opcode.split(".")[0] in ("BRA", "QGMMA", "WARPGROUP", "SYNCS", "BAR"):
+            return None
+        written, read = set(effects[j].writes), set(effects[j].reads)
+        if written & (set(own.reads) | set(own.writes)) or read & set(own.writes):
+            return None
+    return None
+
+
+def is_product(x: Any) -> bool:
+    return x.text is not None and x.text.opcode in ("FFMA", "FMUL")
+
+
+def reused(text: Any, following: Any) -> int:
+    """A mask of the operands that the next instruction reads through the same slot."""
+    kept = 0
+    for i, (mine, other) in enumerate(zip(text.operands, following.operands, strict=False)):
+        plain = i > 0 and mine.kind == other.kind == "R#"
+        if plain and mine.numbers == other.numbers != text.operands[0].numbers:
+            kept |= 1 << i
+    return kept
 
 
 SHIPPED = tma_kernel.TmaKernel._mainloop
