@@ -48,6 +48,8 @@ TILES, TILE_WORDS = 32, 4
 PAIRS = 5  # of B's scales in registers, with one set of accumulators
 PARTS = ("wait full", "issue", "wait wgmma", "promote")
 OPTIONS = {
+    "asis": "as shipped",
+    "ask": "as shipped, with any scales a promotion asks for the next stage",
     "base": "a promotion reads scales of B ahead, nothing else",
     "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
@@ -421,6 +423,30 @@ class Variant(ScaledMainloop):
             k.mad(scaled[i], pair[i & 1], total[at], into=total[at])
 
 
+class Asking(ScaledMainloop):
+    """With any block scales, the next stage is asked for amid the promotion."""
+
+    asking = False
+
+    def __init__(self, k: Any, *more: Any) -> None:
+        super().__init__(k, *more)
+        self.is_full = k.var("pred", self.k_block != 0)
+
+    def _read_ahead(self, index: int) -> None:
+        super()._read_ahead(index)
+        self._ask()
+
+    def _add(self, index: int, following: int | None = None) -> None:
+        self.asking = following is not None
+        super()._add(index, following)
+
+    def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
+        super()._add_scaled(tile, column, factors)
+        if self.asking and column - tile.column >= tile.columns // 2:
+            self.asking = False
+            self._ask()
+
+
 def options_of(config: Any) -> frozenset[str]:
     """The options that the rasterization group of a configuration stands for."""
     number = config.group - FIRST_GROUP
@@ -542,6 +568,10 @@ def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     if not self.scales or not options_of(self.config):
         return SHIPPED(self, consumer, state)
     more = self.stages, self.scheduler, consumer, self.order, state
+    if "ask" in options_of(self.config):
+        return Asking(self.k, self.problem, self.config, self.scales, *more)
+    if "asis" in options_of(self.config):
+        return SHIPPED(self, consumer, state)
     return Variant(self.k, self.problem, self.config, self.scales, *more)
 
 
