@@ -19,7 +19,6 @@ from ..values.pointer import Pointer
 
 if TYPE_CHECKING:
     from ..builder import Builder
-    from ..values.registers import Reg
 
 WARPS = 4  # of a warpgroup
 
@@ -38,11 +37,6 @@ class PipelineState:
         with k.when(self.stage == self.stages):
             k.mov(0, into=self.stage)
             k.xor(self.phase, 1, into=self.phase)
-
-    def following(self) -> tuple[Reg, Reg]:
-        """The next stage and the parity of its phase."""
-        wraps, stage = self.stage + 1 == self.stages, self.stage + 1
-        return self.k.select(wraps, 0, stage), self.phase ^ self.k.select(wraps, 1, 0)
 
     def skip(self, count: Any) -> None:
         """Go on by ``count`` stages, at most as many as there are."""

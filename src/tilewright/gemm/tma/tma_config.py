@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import ConfigError
 from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
 from ..problem import Problem
-from .tma_geometry import EPILOGUE_BUFFERS, MAX_SHARED_BYTES, WGMMA_ROWS, TmaGeometry
+from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
@@ -80,25 +80,6 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
-
-    def graph_buffers(self, problem: Problem) -> int:
-        """Epilogue tiles of every output of an epilogue function that a warpgroup has in shared
-        memory. Of D in f32, which takes the most, as many as fit beside the stages: a warpgroup
-        stages them behind one barrier, while no other tile's mainloop overlaps the epilogue.
-        """
-        bound = problem.epilogue
-        if bound is None or bound.output_bytes != (4,) or problem.weights is not None:
-            return EPILOGUE_BUFFERS
-        if self.pingpong or self.split > 1 or any(bound.tensor_inputs()):
-            return EPILOGUE_BUFFERS
-        each = self.epilogue_shared_bytes(problem) // EPILOGUE_BUFFERS
-        more = (MAX_SHARED_BYTES - self.shared_bytes(problem)) // each
-        return min(EPILOGUE_BUFFERS + more, max(self.graph_epilogue_tiles(problem), 2))
-
-    def staging_bytes(self, problem: Problem) -> int:
-        """Bytes of shared memory that stage epilogue tiles of all outputs, with those buffers."""
-        least = self.epilogue_shared_bytes(problem)
-        return least // EPILOGUE_BUFFERS * self.graph_buffers(problem)
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:

@@ -186,14 +186,10 @@ class TmaEpilogue:
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Store the accumulators of 64-row blocks, the first at (``row``, ``column``)."""
         tile = self.tile
-        for group in self._rounds(len(acc) * (tile.columns // tile.width)):
+        numbers = range(len(acc) * (tile.columns // tile.width))
+        for group in [numbers] if tile.together else [[number] for number in numbers]:
             tiles = [self._epilogue_tile(acc, number, row, column, batch) for number in group]
             self._store_tiles(tiles, group[0])
-
-    def _rounds(self, tiles: int) -> list[range]:
-        """The numbers of the epilogue tiles that are staged behind one barrier."""
-        at_once = tiles if self.tile.together else 1
-        return [range(i, min(i + at_once, tiles)) for i in range(0, tiles, at_once)]
 
     def _epilogue_tile(
         self, acc: list[list[Any]], number: int, row: Any, column: Any, batch: Any

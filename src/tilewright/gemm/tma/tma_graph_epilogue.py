@@ -70,7 +70,7 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
     return tuple(
         replace(
             first, type=dtype(output.type), width=width, columns=columns, with_c=False,
-            by_tma=align == 16, buffers=config.graph_buffers(problem), together=False, align=align,
+            by_tma=align == 16, buffers=EPILOGUE_BUFFERS, together=False, align=align,
         )
         for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
     )  # fmt: skip
@@ -171,52 +171,35 @@ class TmaGraphEpilogue(TmaEpilogue):
         coordinates = self.tile.mma.thr_slice(0).partition_C(make_identity_tensor(shape))
         return [tuple(coordinates[i]) for i in range(coordinates.size())]
 
-    def _rounds(self, tiles: int) -> list[range]:
-        """One tile while the next is staged, or as many as there are buffers."""
-        at_once = self.tile.buffers if self.tile.buffers > EPILOGUE_BUFFERS else 1
-        return [range(i, min(i + at_once, tiles)) for i in range(0, tiles, at_once)]
-
     def _store_tiles(self, tiles: list[tuple[list[Any], Any]], number: int) -> None:
-        """Compute, stage and store tiles of each output from ``number`` on."""
+        """Compute, stage and store one tile of each output."""
         k = self.k
-        parts = [self._elements(at) for _, at in tiles]
-        numbers = range(number, number + len(tiles))
-        staged = [[(o, o.buffers[i % o.tile.buffers]) for o in self.outputs] for i in numbers]
-        by_tma = [o for o in self.outputs if o.tile.by_tma]
+        ((accumulators, at),) = tiles
+        elements = self._elements(at)
+        staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
+        by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
             with k.when(self.leader):
-                k.bulk_wait(self.tile.buffers - len(tiles) if number else 0, read=True)
+                k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
         self._synchronize()
-        for i, (accumulators, at), elements in zip(numbers, tiles, parts, strict=True):
-            buffers = [buffer for _, buffer in staged[i - number]]
-            self._stage_tile(accumulators, at, elements, i, buffers)
+        for reader in self.readers:
+            reader.wait(number)
+        self.reductions.begin(elements, self._unit(at))
+        self._evaluate(accumulators, elements, number, [buffer for _, buffer in staged])
+        self.maxima.end_lines(elements)
         if by_tma or self.copied_to:
             k.fence_async()
         self._synchronize()
         if by_tma:
             with k.when(self.leader):
-                for (_, at), ends in zip(tiles, staged, strict=True):
-                    for output, buffer in ends:
-                        if output.tile.by_tma:
-                            there = self._map_coordinates(at)
-                            copy_by_tma(k, buffer, output.tensor.map, there, output.tile, None)
-                    k.bulk_commit()
-        for i, (_, at), ends in zip(numbers, tiles, staged, strict=True):
-            self._release(i)
-            for output, buffer in ends:
-                if not output.tile.by_tma:
-                    self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
-
-    def _stage_tile(
-        self, accumulators: list[Any], at: Any, elements: TileElements, number: int,
-        buffers: list[Tensor],
-    ) -> None:  # fmt: skip
-        """Compute a tile of each output, and stage those that are tensors."""
-        for reader in self.readers:
-            reader.wait(number)
-        self.reductions.begin(elements, self._unit(at))
-        self._evaluate(accumulators, elements, number, buffers)
-        self.maxima.end_lines(elements)
+                for output, buffer in by_tma:
+                    there = self._map_coordinates(at)
+                    copy_by_tma(k, buffer, output.tensor.map, there, output.tile, None)
+                k.bulk_commit()
+        self._release(number)
+        for output, buffer in staged:
+            if not output.tile.by_tma:
+                self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
 
     def _release(self, number: int) -> None:
         """Release the operands of a tile, which all threads have read."""

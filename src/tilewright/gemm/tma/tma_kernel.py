@@ -129,7 +129,9 @@ class TmaKernel:
         left, right = operands(problem, config)
         left_address = k.dynamic_shared(stages * left.bytes, 1024).address()
         right_address = k.dynamic_shared(stages * right.bytes, 1024).address()
-        self.epilogue_address = k.dynamic_shared(config.staging_bytes(problem), 1024).address()
+        self.epilogue_address = k.dynamic_shared(
+            config.epilogue_shared_bytes(problem), 1024
+        ).address()
         self.loads = OperandStages(k, problem, config) if config.loads_by_tma(problem) else None
         self.vectors = VectorStages(k, problem, config) if config.shares_vectors(problem) else None
         self.scales = None if problem.scaling is None else StageScales.of(k, problem, config)
@@ -373,7 +375,7 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.staging_bytes(problem) // config.storing_warpgroups(problem)
+        size = config.epilogue_shared_bytes(problem) // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)

@@ -270,15 +270,11 @@ class PromotedMainloop(WgmmaMainloop):
     def _issue(self, index: int) -> None:
         k = self.k
         if self.by_stage or index == 0:
-            self._wait()
+            self.stages.pipeline.consumer_wait(self.state)
         self._load_registers(index)
         k.wgmma_fence()
         self._issue_wgmmas(self.sets[index], False, index)
         k.wgmma_commit()
-
-    def _wait(self) -> None:
-        """Wait until the current stage is full."""
-        self.stages.pipeline.consumer_wait(self.state)
 
     def _read_ahead(self, index: int) -> None:
         """Read what the promotion of a set needs, whose wgmmas have just been issued."""

@@ -4,8 +4,6 @@ A thread reads the scales of a stage in shared memory while the stage's wgmmas r
 its accumulators by them at the promotion, an FMA instead of an addition. Where each column has a
 scale of its own, a thread's scales are many: a promotion reads those of the next one as it frees
 their registers, and those for which there are no registers at its begin. 64-row blocks share them.
-The promotion is longer than the wgmmas then, and whatever a warp waits for between promotions adds
-to its time: a promotion asks for the next stage, too, and reads the scales of its rows.
 """
 
 from __future__ import annotations
@@ -64,9 +62,6 @@ class ScaledMainloop(PromotedMainloop):
         self.same_columns = not self.by_stage and spans[0] == spans[1]
         self.pairs = self._pairs(spans) if self.single_columns else []
         self.held = held_scales(problem, config)
-        # Whether the next stage is full, where a promotion asks; with pingpong that is another one
-        asks = self.single_columns and not config.pingpong
-        self.is_full = k.var("pred", self.k_block != 0) if asks else None
 
     def _pairs(self, spans: list[tuple[int, int]]) -> list[dict[int, list[Any]]]:
         """Registers for the scales of each set's columns, (first, number) of which are ``spans``:
@@ -97,34 +92,14 @@ class ScaledMainloop(PromotedMainloop):
 
     def _issue(self, index: int) -> None:
         super()._issue(index)
-        stage, columns = self.state.stage, self.read[index].columns
-        if not self.single_columns:
-            self._read_all_rows(index)
+        stage, (rows, columns) = self.state.stage, self.read[index]
+        for block, scales in rows.items():
+            self._read_rows(stage, block, scales)
         run, first = self.scales.columns, self.scales.columns_at(stage)
         for number, scale in columns.items():
             matrix, column = divmod(number * self.unit, self.half)
             block, of_matrix = _block(run, self.first_column, column), matrix * run.matrix_bytes
             self._at(first + of_matrix, block, run, self.k_block).load(into=(scale,))
-
-    def _wait(self) -> None:
-        if self.is_full is None:
-            super()._wait()
-            return
-        with self.k.if_(~self.is_full):
-            super()._wait()
-
-    def _ask(self) -> None:
-        """Ask whether the stage after the current one is full."""
-        if self.is_full is None:
-            return
-        k, (stage, phase) = self.k, self.state.following()
-        barrier = self.stages.pipeline.full + stage
-        k.emit("mbarrier.test_wait.parity.shared::cta.b64", barrier, phase, into=self.is_full)
-
-    def _read_all_rows(self, index: int) -> None:
-        """Read the scales of the rows of a set, of the current stage."""
-        for block, scales in self.read[index].rows.items():
-            self._read_rows(self.state.stage, block, scales)
 
     def _read_rows(self, stage: Any, block: int, into: list[Any]) -> None:
         """Read the scales of a thread's rows of a 64-row block."""
@@ -153,8 +128,6 @@ class ScaledMainloop(PromotedMainloop):
         if self.single_columns:
             for column in self._held(index):
                 self._read_pair(index, column)
-            self._read_all_rows(index)
-            self._ask()
 
     def _held(self, index: int) -> list[int]:
         """The columns of a set, the first of each 8, whose scales registers hold from the set
@@ -199,23 +172,20 @@ class ScaledMainloop(PromotedMainloop):
 
     def _add_columns(self, index: int, following: int | None) -> None:
         """The same where each column has a scale. As soon as the registers of 8 columns are free,
-        the scales of the following set's columns are read into them; then those of its rows.
+        the scales of the following set's columns are read into them.
         """
         for column in list(self.pairs[index])[self.held :]:
             self._read_pair(index, column, last=True)
         ahead: list[tuple[int, int]] = []
         if following is not None and not (self.same_columns and index == 0):
             ahead = [(following, column) for column in self._held(following)]
-        rows, last = self.read[index].rows, min(len(ahead), len(self.pairs[index]) - 1)
+        rows = self.read[index].rows
         for number, (column, pair) in enumerate(self.pairs[index].items()):
             for tile in self.sets[index]:
                 products = [[row * scale for scale in pair] for row in rows[tile.block]]
                 self._add_scaled(tile, column, products[0] + products[-1])
             if number < len(ahead):
                 self._read_pair(*ahead[number])
-            if number == last and following is not None:
-                self._read_all_rows(following)
-                self._ask()
         for more in ahead[len(self.pairs[index]) :]:  # a set of 8 columns more follows
             self._read_pair(*more)
         self._release_read(index)
