@@ -1,4 +1,4 @@
-"""One variant of a row of ``grouped_scales.py``, called for a profiler; what it sampled, in short.
+"""Variants of rows of ``grouped_scales.py``, called for a profiler; what it sampled, in short.
 
     ncu -k regex:gemm_tma --launch-skip 1 --launch-count 1 --clock-control none \\
         --section SourceCounters --section WarpStateStats -o report \\
@@ -14,20 +14,21 @@ from __future__ import annotations
 import csv
 import sys
 
-CALLS = 3
+CALLS = 2
 LEAST = 4  # samples of a line that is printed
 
 
-def call(row: str) -> None:
-    """Call the variant of a row a few times."""
+def call(rows: list[str]) -> None:
+    """Call torch's product and the variants of each row twice."""
     import torch
     from grouped_scales import Case
 
-    case = Case(row, 0)
-    work = case.works[list(case.works)[1]]
-    for _ in range(CALLS):
-        work(0)
-    torch.cuda.synchronize()
+    for row in rows:
+        for name, work in Case(row, 0).works.items():
+            print(row.partition("=")[0], name, flush=True)
+            for _ in range(CALLS):
+                work(0)
+            torch.cuda.synchronize()
 
 
 def samples() -> None:
@@ -62,7 +63,7 @@ def main() -> None:
     if sys.argv[1] == "--samples":
         samples()
     else:
-        call(sys.argv[1])
+        call(sys.argv[1:])
 
 
 if __name__ == "__main__":

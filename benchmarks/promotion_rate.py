@@ -44,28 +44,22 @@ class Mode(NamedTuple):
     columns: int = COLUMNS
 
 
+OWN = (
+    "none", "add", "add2", "fma-shared", "fma", "mul-add", "products", "products-lds", "rows",
+    "integer-fma",
+)  # fmt: skip
+THIRD = "one-read", "add", "mul", "fma-shared", "fma", "integer"
 MODES = [
-    Mode("wgmma alone"),
-    Mode("one warpgroup", groups=1),
-    *(Mode(f"own {x}", promotion=x)
-      for x in ("one-read", "add", "mul", "fma-shared", "fma", "products", "rows")),
-    *(Mode(f"own {x}, 1 wgmma", 1, x) for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, no wgmma", 0, x) for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, one warpgroup", 4, x, groups=1) for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, no wgmma, one warpgroup", 0, x, groups=1) for x in ("products",)),
-    *(Mode(f"own {x}, in turns", promotion=x, turns=True) for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, one set", promotion=x, sets=1) for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, one set, in turns", promotion=x, sets=1, turns=True)
-      for x in ("add", "products", "rows")),
-    *(Mode(f"own {x}, n = 96", promotion=x, columns=96) for x in ("none", "products")),
+    *(Mode(f"own {x}", promotion=x) for x in OWN),
+    *(Mode(f"own {x}, 1 wgmma", 1, x) for x in ("add2", "products")),
+    *(Mode(f"own {x}, no wgmma", 0, x) for x in OWN[1:]),
+    *(Mode(f"own {x}, one warpgroup", 4, x, groups=1) for x in ("add2", "fma", "products")),
+    *(Mode(f"own {x}, no wgmma, one warpgroup", 0, x, groups=1) for x in ("add2", "products")),
+    *(Mode(f"own {x}, one set", promotion=x, sets=1) for x in ("add", "add2", "products", "rows")),
     *(Mode(f"own {x}, one set, three warpgroups", promotion=x, sets=1, groups=3)
-      for x in ("none", "add", "products", "rows")),
-    *(Mode(f"own {x}, two sets, n = 64, three warpgroups", promotion=x, groups=3, columns=64)
-      for x in ("none", "products")),
-    *(Mode(f"third {x}", promotion=x, third=True)
-      for x in ("none", "one-read", "add", "mul", "fma-shared", "fma", "integer")),
-    *(Mode(f"third {x}, no wgmma", 0, x, third=True)
-      for x in ("one-read", "add", "mul", "fma-shared", "fma", "integer")),
+      for x in ("add", "add2", "rows")),
+    *(Mode(f"third {x}", promotion=x, third=True) for x in THIRD),
+    *(Mode(f"third {x}, no wgmma", 0, x, third=True) for x in THIRD),
 ]  # fmt: skip
 
 
@@ -125,10 +119,15 @@ class Kernel:
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k32.f32.e4m3.e4m3"
         self.sets = [list(k.array("f32", n // 2)) for _ in range(mode.sets)]
         promotes = mode.promotion != "none" and not mode.third
-        self.total = list(k.array("f32", n // 2)) if promotes else []
+        self.total = list(k.array("f32", n // 2))
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
-        needed = n // 4 if promotes and mode.promotion in ("products", "rows", "fma") else 0
+        scaled = ("products", "rows", "fma", "integer-fma")
+        needed = n // 4 if promotes and mode.promotion in scaled else 0
         needed = min(needed, 8) if mode.groups > 2 else needed
+        self.integers = (
+            [k.var("u32", k.tid.x + i) for i in range(8)] if "integer" in mode.promotion else []
+        )
+        self.scales = k.dynamic_shared(1024, 16, dtype="f32")
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(needed)]
         for x in self.total:
             x.set(0.0)
@@ -151,13 +150,21 @@ class Kernel:
                     self.issue(i)
                     k.wgmma_wait(1)
                     self.promote(1 - i)
-            k.wgmma_wait(0)
+            with k.if_(self.count & 1 == 0):  # two branches, or ptxas serializes wgmmas
+                self.drain()
+            with k.else_():
+                self.drain()
         if mode.turns:  # the last one that was given
             with k.if_(self.group == 0):
                 self.take()
         with k.when(self.count == (1 << 32) - 1):
-            for x in (*self.total, *(y for z in self.sets for y in z)):
+            for x in (*self.total, *(y.to("f32") for y in self.integers)):
                 self.out.store(x, order="volatile")
+
+    def drain(self) -> None:
+        self.k.wgmma_wait(0)
+        for t, x in zip(self.total, self.sets[0], strict=True):
+            self.k.add(t, x, into=t)
 
     def issue(self, index: int) -> None:
         k, mode = self.k, self.mode
@@ -176,7 +183,7 @@ class Kernel:
 
     def promote(self, index: int) -> None:
         k, kind = self.k, self.mode.promotion
-        if not self.total:
+        if kind == "none" or self.mode.third:
             return
         rows, pairs = self.rows, self.pairs * 4
         for first in range(0, len(self.total), 4):
@@ -184,9 +191,19 @@ class Kernel:
             if kind == "add":
                 for i in range(4):
                     k.add(t[i], x[i], into=t[i])
-            elif kind == "one-read":
+            elif kind == "add2":
                 for i in range(4):
-                    k.add(x[i], 1.5, into=t[i])
+                    k.add(t[i], x[i], into=t[i])
+                for i in range(4):
+                    k.add(t[i], rows[i // 2], into=t[i])
+            elif kind == "mul-add":
+                for i in range(4):
+                    k.add(t[i], k.mul(x[i], rows[i // 2]), into=t[i])
+            elif kind == "integer-fma":
+                for i in range(4):
+                    j = (first + i) % 8
+                    k.xor(self.integers[j], self.integers[(j + 3) % 8], into=self.integers[j])
+                    k.mad(x[i], pairs[first // 2 + (i & 1)], t[i], into=t[i])
             elif kind == "mul":
                 for i in range(4):
                     k.mul(t[i], x[i], into=t[i])
@@ -196,6 +213,12 @@ class Kernel:
             elif kind == "fma":
                 for i in range(4):
                     k.mad(x[i], pairs[first // 2 + (i & 1)], t[i], into=t[i])
+            elif kind == "products-lds":
+                lane = self.k.tid.x & 3
+                pair = (self.scales + (lane * 2 + 2 * first)).aligned(8).load(2, order="volatile")
+                factors = [row * scale for row in rows for scale in pair]
+                for i in range(4):
+                    k.mad(x[i], factors[i], t[i], into=t[i])
             elif kind == "products":
                 pair = pairs[first // 2 : first // 2 + 2]
                 factors = [row * scale for row in rows for scale in pair]
@@ -205,7 +228,7 @@ class Kernel:
                 scaled = [k.mul(x[i], rows[i // 2]) for i in range(4)]
                 for i in (0, 2, 1, 3):
                     k.mad(scaled[i], pairs[first // 2 + (i & 1)], t[i], into=t[i])
-        if kind in ("products", "rows"):  # other products the next time
+        if kind in ("products", "products-lds", "rows", "mul-add"):  # other products the next time
             for x in rows:
                 k.add(x, x, into=x)
 
@@ -214,7 +237,7 @@ class Kernel:
         k, kind = self.k, self.mode.promotion
         x = [k.var("f32", self.data[i]) for i in range(CHAINS)]
         y = [k.var("f32", self.data[i + 64]) for i in range(CHAINS)]
-        numbers = [k.var("u32", i) for i in range(CHAINS)]
+        numbers = [k.var("u32", k.tid.x + i) for i in range(CHAINS)]
         for _ in k.range(0, self.count if kind != "none" else 0, unroll=False):
             for _ in range(256 // CHAINS):
                 for i in range(CHAINS):
