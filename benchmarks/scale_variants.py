@@ -27,7 +27,6 @@ from tilewright.gemm.tma import tma_checks, tma_kernel
 from tilewright.gemm.tma.mainloop.stage_scales import ScaleCopy, StageScales
 from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
-from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_geometry import WARPGROUP
 from tilewright.gemm.tma.tma_producer import TmaProducer
 from tilewright.run.devices.cuda_device import CudaDevice
@@ -49,18 +48,19 @@ PAIRS = 5  # of B's scales in registers, with one set of accumulators
 PARTS = ("wait full", "issue", "wait wgmma", "promote")
 OPTIONS = {
     "asis": "as shipped",
-    "ask": "as shipped, with any scales a promotion asks for the next stage",
     "base": "a promotion reads scales of B ahead, nothing else",
     "rows": "the accumulator times A's scale, then an FMA with B's (other bits)",
     "turns": "named barriers: a warpgroup issues its wgmmas after the other",
     "early": "scales have a stage more than A and B, whose stage is released before the promotion",
-    "two": "two epilogue tiles in shared memory, as before",
     "reuse": "machine code: neighbouring FFMAs keep a factor that they share, and do not yield",
     "token": "named barriers: of two warps of a scheduler one promotes at a time",
     "lag": "the second warpgroup begins each tile later",
     "peek": "whether the next stage is full is asked amid the promotion",
     "low": "32-bit arithmetic of descriptors, those of a stage ahead of its wgmmas",
     "ahead": "A's scales are read amid the promotion, too",
+    "dg": "one set; all scales are read before the wgmmas, the stage is released after these",
+    "hoist": "of one set, half of the products of scales before the wait for wgmmas",
+    "excl": "of one set, wgmmas of the warpgroups exclude each other",
     "one": "one set of accumulators; B's scales in few registers",
     "events": "the parts of a k-block are recorded",
     "still": "wrong results: nothing is loaded, no stage is waited for",
@@ -120,7 +120,6 @@ class Variant(ScaledMainloop):
         self.slot = k.var("u32", 0)  # of the current k-block's scales
         self.previous_slot = k.var("u32", 0)
         super().__init__(k, problem, config, *more)
-        self.is_full = None
         if "reuse" in self.has:
             k.var("u32", REUSE_MARK)
         if "peek" in self.has:
@@ -129,7 +128,7 @@ class Variant(ScaledMainloop):
             self.lows = [k.mov(x.to("u32")) for x in (self.left_descriptor, self.right_descriptor)]
             self.firsts = [k.var("u32", x) for x in self.lows]
         self.turns = Turns(k, config.consumers) if "turns" in self.has else None
-        self.token = Token(k) if "token" in self.has else None
+        self.token = Token(k) if self.has & {"token", "excl"} else None
         of_tiles, of_events = BUFFERS[config.group - FIRST_GROUP]
         warp = (k.tid.x >> 5) - 4
         chosen = (k.tid.x & 127 == 0) & (k.special("ctaid.x") == 0)
@@ -143,7 +142,7 @@ class Variant(ScaledMainloop):
             self.clocks, self.recorded = k.mov(first), k.var("u32", 0)
 
     def _allocate(self) -> None:
-        if "one" not in self.has:
+        if not self.has & {"one", "dg"}:
             super()._allocate()
             return
         self.by_stage = True
@@ -152,7 +151,7 @@ class Variant(ScaledMainloop):
 
     def _pairs(self, spans: Any) -> Any:
         if "one" not in self.has:
-            return super()._pairs(spans)
+            return super()._pairs(spans)  # of dg all
         some = [[self.k.var("f32", 0.0) for _ in range(2)] for _ in range(PAIRS)]
         return [{8 * i: some[i % PAIRS] for i in range(self.config.tile[1] // 8)}]
 
@@ -182,7 +181,7 @@ class Variant(ScaledMainloop):
         self.record_tile(0, k.special("clock"))
         if "lag" in self.has:
             with k.if_((k.tid.x >> 7) == 2):
-                k.emit("nanosleep.u32", 150)
+                k.emit("nanosleep.u32", 250)
         self.record_tile(1, k.special("globaltimer").to("u32"))
 
     def run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
@@ -193,15 +192,52 @@ class Variant(ScaledMainloop):
         return found
 
     def _run(self, k_blocks: Any, next_k_blocks: Any) -> Any:
-        if "one" not in self.has:
+        if not self.has & {"one", "dg"}:
             return super().run(k_blocks, next_k_blocks)
         k = self.k
         for total in self.total:
             for t in total:
                 t.set(0.0)
         for _ in k.range(0, k_blocks, unroll=False):
-            self._block()
+            self._block_of_dg() if "dg" in self.has else self._block()
         return self.total
+
+    def _block_of_dg(self) -> None:
+        """As DeepGEMM's kernel does it."""
+        k = self.k
+        self.record(0)
+        self.stages.pipeline.consumer_wait(self.state)
+        self.record(1)
+        for block, scales in self.read[0].rows.items():
+            self._read_rows(self.state.stage, block, scales)
+        for column in self.pairs[0]:
+            self._read_pair(0, column)
+        if self.token:
+            self.token.take()
+        k.wgmma_fence()
+        self._issue_wgmmas(self.sets[0], False)
+        k.wgmma_commit()
+        self.record(2)
+        (tile,) = self.sets[0]
+        rows, columns = self.read[0].rows[tile.block], list(self.pairs[0])
+        factors = {}
+        for column in columns[: len(columns) // 2 if "hoist" in self.has else 0]:
+            factors[column] = self._products(rows, column)
+        k.wgmma_wait(0)
+        if self.token:
+            self.token.give()
+        self.record(3)
+        k.mov(self.state.stage, into=self.previous)
+        self.k.syncwarp()
+        self.release(self.previous, None)
+        for column in columns:
+            self._add_scaled(tile, column, factors.get(column) or self._products(rows, column))
+        self.record(4)
+        self._advance(0)
+
+    def _products(self, rows: list[Any], column: int) -> list[Any]:
+        products = [[row * scale for scale in self.pairs[0][column]] for row in rows]
+        return products[0] + products[-1]
 
     def _block(self) -> None:
         """A k-block with one set of accumulators."""
@@ -423,30 +459,6 @@ class Variant(ScaledMainloop):
             k.mad(scaled[i], pair[i & 1], total[at], into=total[at])
 
 
-class Asking(ScaledMainloop):
-    """With any block scales, the next stage is asked for amid the promotion."""
-
-    asking = False
-
-    def __init__(self, k: Any, *more: Any) -> None:
-        super().__init__(k, *more)
-        self.is_full = k.var("pred", self.k_block != 0)
-
-    def _read_ahead(self, index: int) -> None:
-        super()._read_ahead(index)
-        self._ask()
-
-    def _add(self, index: int, following: int | None = None) -> None:
-        self.asking = following is not None
-        super()._add(index, following)
-
-    def _add_scaled(self, tile: AccumulatorTile, column: int, factors: list[Any]) -> None:
-        super()._add_scaled(tile, column, factors)
-        if self.asking and column - tile.column >= tile.columns // 2:
-            self.asking = False
-            self._ask()
-
-
 def options_of(config: Any) -> frozenset[str]:
     """The options that the rasterization group of a configuration stands for."""
     number = config.group - FIRST_GROUP
@@ -568,8 +580,6 @@ def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     if not self.scales or not options_of(self.config):
         return SHIPPED(self, consumer, state)
     more = self.stages, self.scheduler, consumer, self.order, state
-    if "ask" in options_of(self.config):
-        return Asking(self.k, self.problem, self.config, self.scales, *more)
     if "asis" in options_of(self.config):
         return SHIPPED(self, consumer, state)
     return Variant(self.k, self.problem, self.config, self.scales, *more)
@@ -633,10 +643,6 @@ def scales_of(cls: Any, k: Any, problem: Any, config: Any) -> Any:
     return made
 
 
-BUFFERS_OF = TmaConfig.graph_buffers
-TmaConfig.graph_buffers = lambda self, problem: (  # type: ignore[method-assign]
-    2 if "two" in options_of(self) else BUFFERS_OF(self, problem)
-)
 CHECK = tma_checks.check
 tma_checks.check = lambda problem, config, device: (  # what it refuses is tried
     None if options_of(config) else CHECK(problem, config, device)
