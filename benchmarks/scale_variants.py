@@ -1,0 +1,471 @@
+"""Time variants of the mainloop with 1×128 scales of both matrices, and where its warps wait.
+
+    python benchmarks/scale_variants.py
+    python benchmarks/scale_variants.py --rows k-4:4096x7168x8192=base,rows --timeline base,rows
+
+A row is one of ``grouped_scales.py`` whose variants are names of ``VARIANTS``, each with a
+configuration after ``/`` (``rows/128x128x128:2:5/2x1``; the default is that of ``base``). With
+``--timeline`` CTA 0 records its clock in these variants of the first row: cycles of a k-block (10,
+50, 90 %) and of its parts, of a warp of each warpgroup, and three k-blocks of each. Needs an
+NVIDIA GPU of sm_90a and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
+
+from tilewright.gemm.tma import tma_kernel
+from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
+from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop, _block
+from tilewright.gemm.tma.tma_geometry import WARPGROUP
+
+FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each variant has another
+TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
+EVENTS, SAMPLES = 5, 96  # of a k-block; k-blocks that are recorded
+SECONDS_OF_CALL = 2e-3
+PARTS = ("wait full", "issue", "wait wgmma", "promote")
+
+
+class Turns:
+    """Named barriers: a warpgroup issues its wgmmas after those of the one before."""
+
+    def __init__(self, k: Any, consumers: int) -> None:
+        self.k = k
+        self.own = k.shfl("idx", (k.tid.x >> 7) + (TURN_BARRIER - 1), 0)
+        last = TURN_BARRIER + consumers - 1
+        self.next = k.mov(k.select(self.own == last, TURN_BARRIER, self.own + 1))
+        with k.if_(self.own == last):
+            self.give()
+
+    def take(self) -> None:
+        self.k.emit("bar.sync", self.own, 2 * WARPGROUP)
+
+    def give(self) -> None:
+        self.k.emit("bar.arrive", self.next, 2 * WARPGROUP)
+
+
+class Base(ScaledMainloop):
+    """As shipped, with hooks. ``buffer``: the address of the recorded clocks, of one variant."""
+
+    turns_used = False
+    rows_first = False
+    buffer = 0
+
+    def __init__(self, k: Any, *more: Any) -> None:
+        super().__init__(k, *more)
+        self.turns = Turns(k, self.config.consumers) if self.turns_used else None
+        if self.buffer:
+            warp = (k.tid.x >> 5) - 4
+            chosen = (k.tid.x & 31 == 0) & (k.special("ctaid.x") == 0)
+            self.chosen = k.mov(k.select(chosen, 1, 0))
+            first = k.const("u64", self.buffer) + (warp * (EVENTS * SAMPLES * 4)).to("u64")
+            self.clocks, self.recorded = k.mov(first), k.var("u32", 0)
+
+    def record(self, event: int) -> None:
+        """Store the clock; the last ``SAMPLES`` k-blocks remain."""
+        if not self.buffer:
+            return
+        k = self.k
+        at = self.clocks + (self.recorded * (EVENTS * 4)).to("u64")
+        now = k.special("clock")
+        with k.when(self.chosen == 1):
+            k.pointer("global", "u32", at).store(now, index=event)
+        if event == EVENTS - 1:
+            k.add(self.recorded, 1, into=self.recorded)
+            with k.when(self.recorded == SAMPLES):
+                k.mov(0, into=self.recorded)
+
+    def _issue(self, index: int) -> None:
+        k = self.k
+        self.record(0)
+        if self.by_stage or index == 0:
+            self.stages.pipeline.consumer_wait(self.state)
+        self.record(1)
+        if self.turns:
+            self.turns.take()
+        k.wgmma_fence()
+        self._issue_wgmmas(self.sets[index], False, index)
+        k.wgmma_commit()
+        if self.turns:
+            self.turns.give()
+        self._read_units(index)
+
+    def _read_units(self, index: int) -> None:
+        stage, (rows, columns) = self.state.stage, self.read[index]
+        for block, scales in rows.items():
+            self._read_rows(stage, block, scales)
+        run, first = self.scales.columns, self.scales.columns_at(stage)
+        for number, scale in columns.items():
+            block = _block(run, self.first_column, number * self.unit)
+            self._at(first, block, run, self.k_block).load(into=(scale,))
+
+    def _next(self, index: int) -> None:
+        self._issue(index)
+        self.record(2)
+        self.k.wgmma_wait(1)
+        self.record(3)
+        self._add(1 - index, index)
+        self.record(4)
+        self._advance(index)
+
+    def _add_columns(self, index: int, following: int | None) -> None:
+        for column in list(self.pairs[index])[self.held :]:
+            self._read_pair(index, column, last=True)
+        ahead: list[tuple[int, int]] = []
+        if following is not None and not (self.same_columns and index == 0):
+            ahead = [(following, column) for column in self._held(following)]
+        for number, (column, pair) in enumerate(self.pairs[index].items()):
+            for tile in self.sets[index]:
+                self._add_tile(tile, column, self.read[index].rows[tile.block], pair)
+            if number < len(ahead):
+                self._read_pair(*ahead[number])
+            if following is not None:
+                self._between(following, (number + 1) / len(self.pairs[index]))
+        for more in ahead[len(self.pairs[index]) :]:
+            self._read_pair(*more)
+        self._release_read(index)
+
+    def _between(self, following: int, done: float) -> None:
+        """Called after each 8 columns."""
+
+    def _add_tile(self, tile: AccumulatorTile, column: int, rows: Any, pair: Any) -> None:
+        if self.rows_first:
+            self._add_rows_first(tile, column, rows, pair)
+            return
+        products = [[row * scale for scale in pair] for row in rows]
+        self._add_scaled(tile, column, products[0] + products[-1])
+
+    def _add_rows_first(
+        self, tile: AccumulatorTile, column: int, rows: list[Any], pair: list[Any]
+    ) -> None:
+        k, first, total = self.k, (column - tile.column) // 2, self.total[tile.block]
+        scaled = [
+            k.mul(tile.registers[first + i], row)
+            for i, row in enumerate((rows[0], rows[0], rows[-1], rows[-1]))
+        ]
+        for i in (0, 2, 1, 3):  # those with the same column one after the other
+            at = column // 2 + i
+            k.mad(scaled[i], pair[i & 1], total[at], into=total[at])
+
+
+class Rows(Base):
+    """The accumulator times the row's scale, then an FMA with the column's: operands are reused."""
+
+    rows_first = True
+
+
+class Columns(Rows):
+    """The accumulator times the column's scale, then an FMA with the row's."""
+
+    def _add_rows_first(
+        self, tile: AccumulatorTile, column: int, rows: list[Any], pair: list[Any]
+    ) -> None:
+        k, first, total = self.k, (column - tile.column) // 2, self.total[tile.block]
+        scaled = [k.mul(tile.registers[first + i], pair[i & 1]) for i in (0, 2, 1, 3)]
+        for part, i in zip((scaled[j] for j in (0, 2, 1, 3)), range(4), strict=True):
+            at = column // 2 + i
+            k.mad(part, rows[0] if i < 2 else rows[-1], total[at], into=total[at])
+
+
+class InTurns(Base):
+    """As shipped, the warpgroups issue in turns."""
+
+    turns_used = True
+
+
+class RowsInTurns(Rows):
+    turns_used = True
+
+
+class Between(Base):
+    """A part of the promotion before each of the wgmmas but the first."""
+
+    def _next(self, index: int) -> None:
+        k = self.k
+        self.record(0)
+        if self.by_stage or index == 0:
+            self.stages.pipeline.consumer_wait(self.state)
+        self.record(1)
+        k.wgmma_fence()
+        self.issued = 0
+        self._issue_one(index)
+        self._read_units(index)
+        self.record(2)
+        k.wgmma_wait(1)
+        self.record(3)
+        self._add(1 - index, index)
+        self.record(4)
+        self._advance(index)
+
+    def _issue_one(self, index: int) -> None:
+        k, stage, i = self.k, self.state.stage, self.issued
+        left, right = self.stages.left.operand, self.stages.right.operand
+        a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
+        b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
+        for registers, block, column, columns in self.sets[index]:
+            k.wgmma(
+                self.opcode.format(columns), registers,
+                a + (left.byte_offset(self.block_rows[block], 32 * i) >> 4),
+                b + (right.byte_offset(column, 32 * i) >> 4),
+                accumulate=bool(i), trans=self.transposed,
+            )  # fmt: skip
+        k.wgmma_commit()
+        self.issued += 1
+
+    def _between(self, following: int, done: float) -> None:
+        while self.issued < 4 and done >= self.issued / 4:
+            self._issue_one(following)
+
+
+class RowsBetween(Between):
+    rows_first = True
+
+
+class NoColumns(Base):
+    """Wrong results: the scales of columns are read once."""
+
+    def _read_ahead(self, index: int) -> None:
+        for column in self.pairs[index]:
+            super()._read_pair(index, column)
+
+    def _read_pair(self, index: int, column: int, last: bool = False) -> None:
+        pass
+
+
+class NoProducts(Base):
+    """Wrong results: the rows' scales alone, without products."""
+
+    def _add_columns(self, index: int, following: int | None) -> None:
+        self._release_read(index)
+        for tile in self.sets[index]:
+            rows = self.read[index].rows[tile.block]
+            for column in range(tile.column, tile.column + tile.columns, 8):
+                self._add_scaled(tile, column, [rows[0], rows[0], rows[-1], rows[-1]])
+
+
+class OneSet(Base):
+    """One accumulator set: a warpgroup promotes while the others multiply."""
+
+    rows_first = True
+
+    def _allocate(self) -> None:
+        self.by_stage = True
+        self.sets = [self._accumulator_tiles()]
+        self.total = [list(self.k.array("f32", self.config.tile[1] // 2)) for _ in self.blocks]
+
+    def run(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
+        k = self.k
+        for total in self.total:
+            for t in total:
+                t.set(0.0)
+        for _ in k.range(0, k_blocks, unroll=False):
+            self._block()
+        self._arrive(next_k_blocks)
+        return self.total
+
+    def _block(self) -> None:
+        k, index = self.k, 0
+        self.record(0)
+        self.stages.pipeline.consumer_wait(self.state)
+        self.record(1)
+        self._read_scales()
+        if self.turns:
+            self.turns.take()
+        k.wgmma_fence()
+        self._issue_wgmmas(self.sets[0], False)
+        k.wgmma_commit()
+        if self.turns:
+            self.turns.give()
+        self.record(2)
+        k.wgmma_wait(0)
+        self.record(3)
+        k.mov(self.state.stage, into=self.previous)
+        self._release_read(index)
+        self._promote()
+        self.record(4)
+        self._advance(index)
+
+    def _read_scales(self) -> None:
+        for block, scales in self.read[0].rows.items():
+            self._read_rows(self.state.stage, block, scales)
+        for column in self.pairs[0]:
+            self._read_pair(0, column)
+
+    def _promote(self) -> None:
+        for column, pair in self.pairs[0].items():
+            for tile in self.sets[0]:
+                self._add_tile(tile, column, self.read[0].rows[tile.block], pair)
+
+
+class OneSetInTurns(OneSet):
+    turns_used = True
+
+
+class OneSetProducts(OneSet):
+    """As DeepGEMM: the product of the scales first."""
+
+    rows_first = False
+
+
+class OneSetProductsInTurns(OneSetProducts):
+    turns_used = True
+
+
+VARIANTS: dict[str, type[Base]] = {
+    "base": Base, "rows": Rows, "columns": Columns, "turns": InTurns, "rows+turns": RowsInTurns,
+    "one": OneSet, "one+turns": OneSetInTurns, "one*": OneSetProducts,
+    "one*+turns": OneSetProductsInTurns, "no-columns": NoColumns, "no-products": NoProducts,
+    "between": Between, "rows+between": RowsBetween,
+}  # fmt: skip
+NAMES = list(VARIANTS)
+
+
+class Timed(NamedTuple):
+    """A variant that records clocks: its name, the clocks, a call."""
+
+    name: str
+    buffer: Any
+    work: Any
+
+
+TIMED: dict[int, type[Base]] = {}  # by the rasterization group
+
+
+def variant_of(config: Any) -> type[ScaledMainloop]:
+    """The variant that the rasterization group of a configuration stands for."""
+    if config.group in TIMED:
+        return TIMED[config.group]
+    number = config.group - FIRST_GROUP
+    return VARIANTS[NAMES[number]] if 0 <= number < len(NAMES) else ScaledMainloop
+
+
+SHIPPED = tma_kernel.TmaKernel._mainloop
+
+
+def mainloop(self: Any, consumer: Any, state: Any) -> Any:
+    if not self.scales:
+        return SHIPPED(self, consumer, state)
+    more = self.stages, self.scheduler, consumer, self.order, state
+    scaled = variant_of(self.config)
+    return scaled(self.k, self.problem, self.config, self.scales, *more)
+
+
+tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
+
+DEFAULT = "128x128x128:2:5/2x1"
+WIDE, BLOCKS, THREE = "128x152x128:2:5", "256x96x128:2:4", "192x96x128:3:4"
+DENSE = ",".join(
+    f"{x}/{tile}" for tile in ("128x128x128:2:5", "128x192x128:2:4") for x in ("base", "turns")
+)
+ROWS = (
+    "k-4:4096x7168x8192=chosen,base,rows,columns,turns,rows+turns,one,one+turns,one*,one*+turns,"
+    f"between,rows+between,no-columns,no-products,one/{WIDE},one+turns/{WIDE},one*+turns/{WIDE},"
+    f"base/{BLOCKS},rows/{BLOCKS},one+turns/{BLOCKS},base/{THREE},one/{THREE},one+turns/{THREE}",
+    "k-8:4096x1536x2048=chosen,base,rows,turns,rows+turns,one,one+turns,one*,one*+turns,"
+    f"rows+between,base/{THREE},one+turns/{THREE}",
+    f"dense-1:8192x8192x8192=chosen,{DENSE}",
+    f"dense-1:4096x4096x4096=chosen,{DENSE}",
+)
+
+
+def config_of(variant: str) -> str:
+    """The configuration of ``NAME[/CONFIG]``."""
+    name, _, config = variant.partition("/")
+    config, swap = config.rstrip("~"), "~" * config.endswith("~")
+    return f"tma:{config or DEFAULT}@{FIRST_GROUP + NAMES.index(name)}{swap}"
+
+
+def name_of(config: str) -> str:
+    """The variant of a configuration, for the table."""
+    before, at, group = config.rstrip("~").partition("@")
+    if not at or int(group) < FIRST_GROUP:
+        return config
+    return f"{NAMES[int(group) - FIRST_GROUP]}/{before}{'~' * config.endswith('~')}"
+
+
+def timed(case: Any, torch: Any, variant: str) -> Timed:
+    """A variant that records clocks, compiled."""
+    config = config_of(variant)
+    buffer = torch.zeros(12 * SAMPLES * EVENTS, device="cuda", dtype=torch.int32)
+    group = 2 * FIRST_GROUP + len(TIMED)
+    shipped = variant_of(tma_kernel.TmaConfig.parse(config))
+    TIMED[group] = type("Recorded", (shipped,), {"buffer": buffer.data_ptr()})
+    number = config.rstrip("~").partition("@")[2]
+    return Timed(variant, buffer, case._work("", config.replace(f"@{number}", f"@{group}")))
+
+
+def timeline(case: Any, torch: Any, variants: list[str]) -> None:
+    """Record the clocks of calls of each variant in a row, and print them."""
+    from sparse_ceiling import Meter
+
+    each = [timed(case, torch, variant) for variant in variants]
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda x: x.work(0), each))
+    torch.cuda.synchronize()
+    for x in each:
+
+        def calls(work: Any = x.work) -> None:
+            for i in range(int(0.2 / SECONDS_OF_CALL)):
+                work(i)
+            torch.cuda.synchronize()
+
+        read = Meter().during(calls)
+        print(f"  {x.name}: {read.clock:.0f} MHz, {read.power:.0f} W")
+        show(x.buffer.view(12, SAMPLES, EVENTS).cpu().numpy().astype("int64"))
+
+
+def show(clocks: Any) -> None:
+    """Medians over the recorded k-blocks of the first warp of each warpgroup, and some of them."""
+    import numpy as np
+
+    begun = []
+    for warp in (0, 4, 8):
+        c = clocks[warp]
+        c = c[(c != 0).all(axis=1)]
+        if len(c) < 8:
+            continue
+        c = c[np.argsort(c[:, 0])]
+        begun.append(c)
+        period, parts = np.diff(c[:, 2]), np.diff(c, axis=1)
+        cells = [f"{x} {np.median(p):.0f}" for x, p in zip(PARTS, parts.T, strict=True)]
+        low, middle, high = np.percentile(period, [10, 50, 90])
+        print(f"    warpgroup {warp // 4}: {low:.0f} {middle:.0f} {high:.0f}; {', '.join(cells)}")
+    for c in begun:
+        near = c[len(c) // 2 : len(c) // 2 + 3] - begun[0][len(c) // 2, 0]
+        print("      " + " | ".join(" ".join(map(str, x)) for x in near))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="*", default=ROWS)
+    parser.add_argument("--timeline", default="", help="variants, of the first row")
+    given = parser.parse_args()
+    import torch
+    from grouped_scales import Case, compile_ahead, lines, machine
+
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    room = 3 * torch.cuda.get_device_properties(0).L2_cache_size
+    rows = []
+    for row in given.rows:
+        name, _, variants = row.partition("=")
+        configs = [x if x == "chosen" else config_of(x) for x in variants.split(",")]
+        rows.append(f"{name}={','.join(configs)}")
+    cases = [Case(row, room) for row in rows]
+    compile_ahead(cases)
+    for case in cases:
+        for line in lines(case):
+            cells = line.split(" | ")
+            print(" | ".join([cells[0], name_of(cells[1]), *cells[2:]]), flush=True)
+    if given.timeline:
+        timeline(cases[0], torch, given.timeline.split(","))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
