@@ -17,6 +17,8 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
@@ -25,11 +27,19 @@ from tilewright.gemm.tma import tma_kernel
 from tilewright.gemm.tma.mainloop.tma_mainloop import AccumulatorTile
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop, _block
 from tilewright.gemm.tma.tma_geometry import WARPGROUP
+from tilewright.run.devices.cuda_device import CudaDevice
+from tilewright.sass import CubinFile
+from tilewright.sass.code_listing import decode_code, encode_code
+from tilewright.sass.code_motion import CodeMotion
+from tilewright.sass.cubin_edit import with_code
+from tilewright.sass.encoding_table import encoding_table
+from tilewright.sass.sass_instruction import encode_instruction
 
 FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each variant has another
 TURN_BARRIER = 8  # the first named barrier of the warpgroups' turns
 EVENTS, SAMPLES = 5, 96  # of a k-block; k-blocks that are recorded
 SECONDS_OF_CALL = 2e-3
+REUSE_MARK = 424242  # in the PTX of kernels whose machine code is edited
 PARTS = ("wait full", "issue", "wait wgmma", "promote")
 
 
@@ -155,6 +165,14 @@ class Base(ScaledMainloop):
             k.mad(scaled[i], pair[i & 1], total[at], into=total[at])
 
 
+class Reuse(Base):
+    """As shipped; FFMAs keep an operand that the next one reads, and do not yield then."""
+
+    def __init__(self, k: Any, *more: Any) -> None:
+        super().__init__(k, *more)
+        k.var("u32", REUSE_MARK)
+
+
 class Rows(Base):
     """The accumulator times the row's scale, then an FMA with the column's: operands are reused."""
 
@@ -250,6 +268,40 @@ class NoProducts(Base):
                 self._add_scaled(tile, column, [rows[0], rows[0], rows[-1], rows[-1]])
 
 
+class Quarter(Base):
+    """Wrong results: one of a k-block's four wgmmas."""
+
+    def _issue_wgmmas(self, tiles: Any, accumulate: Any, index: int = 0) -> None:
+        k, stage = self.k, self.state.stage
+        left, right = self.stages.left.operand, self.stages.right.operand
+        a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
+        b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
+        for registers, block, column, columns in tiles:
+            k.wgmma(
+                self.opcode.format(columns), registers,
+                a + (left.byte_offset(self.block_rows[block], 0) >> 4),
+                b + (right.byte_offset(column, 0) >> 4),
+                accumulate=accumulate, trans=self.transposed,
+            )  # fmt: skip
+
+
+class Additions(Base):
+    """Wrong results: additions without scales, which are not read."""
+
+    def _read_units(self, index: int) -> None:
+        pass
+
+    def _read_ahead(self, index: int) -> None:
+        pass
+
+    def _add_columns(self, index: int, following: int | None) -> None:
+        self._release_read(index)
+        for registers, block, column, columns in self.sets[index]:
+            total = self.total[block][column // 2 : (column + columns) // 2]
+            for t, x in zip(total, registers, strict=True):
+                self.k.add(t, x, into=t)
+
+
 class OneSet(Base):
     """One accumulator set: a warpgroup promotes while the others multiply."""
 
@@ -318,11 +370,16 @@ class OneSetProductsInTurns(OneSetProducts):
     turns_used = True
 
 
+class RowsReuse(Rows, Reuse):
+    """Both."""
+
+
 VARIANTS: dict[str, type[Base]] = {
     "base": Base, "rows": Rows, "columns": Columns, "turns": InTurns, "rows+turns": RowsInTurns,
     "one": OneSet, "one+turns": OneSetInTurns, "one*": OneSetProducts,
     "one*+turns": OneSetProductsInTurns, "no-columns": NoColumns, "no-products": NoProducts,
-    "between": Between, "rows+between": RowsBetween,
+    "quarter": Quarter, "additions": Additions,
+    "reuse": Reuse, "rows+reuse": RowsReuse, "between": Between, "rows+between": RowsBetween,
 }  # fmt: skip
 NAMES = list(VARIANTS)
 
@@ -346,6 +403,51 @@ def variant_of(config: Any) -> type[ScaledMainloop]:
     return VARIANTS[NAMES[number]] if 0 <= number < len(NAMES) else ScaledMainloop
 
 
+ASSEMBLE = CudaDevice.assemble
+
+
+def assemble(self: CudaDevice, traced: Any) -> Any:
+    made = ASSEMBLE(self, traced)
+    if str(REUSE_MARK) not in traced.ptx:
+        return made
+    return replace(made, code=with_reuse_flags(made.code, traced.name))
+
+
+CudaDevice.assemble = assemble  # type: ignore[method-assign]
+
+
+def with_reuse_flags(code: bytes, name: str) -> bytes:
+    """The cubin whose FFMAs and FMULs keep operands that the next instruction reads."""
+    file = CubinFile.parse(code)
+    table = encoding_table(file.sm)
+    words = [x for _, x in decode_code(table, file.code(name))]
+    for i, (x, following) in enumerate(pairwise(words)):
+        if not is_product(x) or not is_product(following):
+            continue
+        kept = reused(x.text, following.text)
+        if kept:
+            text = replace(x.text, reuse=x.text.reuse | kept)
+            control = replace(x.control, yields=False)
+            words[i] = encode_instruction(table, text, control, 16 * (i + 1))
+    size = 16 * len(words)
+    motion = CodeMotion({16 * i: 16 * i for i in range(len(words))}, size, size)
+    return with_code(file, name, encode_code(table, words), motion).build()
+
+
+def is_product(x: Any) -> bool:
+    return x.text is not None and x.text.opcode in ("FFMA", "FMUL")
+
+
+def reused(text: Any, following: Any) -> int:
+    """A mask of the operands that the next instruction reads through the same slot."""
+    kept = 0
+    for i, (mine, other) in enumerate(zip(text.operands, following.operands, strict=False)):
+        plain = i > 0 and mine.kind == other.kind == "R#"
+        if plain and mine.numbers == other.numbers != text.operands[0].numbers:
+            kept |= 1 << i
+    return kept
+
+
 SHIPPED = tma_kernel.TmaKernel._mainloop
 
 
@@ -362,11 +464,13 @@ tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
 DEFAULT = "128x128x128:2:5/2x1"
 WIDE, BLOCKS, THREE = "128x152x128:2:5", "256x96x128:2:4", "192x96x128:3:4"
 DENSE = ",".join(
-    f"{x}/{tile}" for tile in ("128x128x128:2:5", "128x192x128:2:4") for x in ("base", "turns")
+    f"{x}/{tile}"
+    for tile in ("128x128x128:2:5", "128x192x128:2:4")
+    for x in ("base", "turns", "reuse")
 )
 ROWS = (
-    "k-4:4096x7168x8192=chosen,base,rows,columns,turns,rows+turns,one,one+turns,one*,one*+turns,"
-    f"between,rows+between,no-columns,no-products,one/{WIDE},one+turns/{WIDE},one*+turns/{WIDE},"
+    "k-4:4096x7168x8192=chosen,base,rows,columns,rows+reuse,turns,rows+turns,one,one+turns,one*,one*+turns,"
+    f"between,rows+between,no-columns,no-products,quarter,additions,one/{WIDE},one+turns/{WIDE},one*+turns/{WIDE},"
     f"base/{BLOCKS},rows/{BLOCKS},one+turns/{BLOCKS},base/{THREE},one/{THREE},one+turns/{THREE}",
     "k-8:4096x1536x2048=chosen,base,rows,turns,rows+turns,one,one+turns,one*,one*+turns,"
     f"rows+between,base/{THREE},one+turns/{THREE}",
