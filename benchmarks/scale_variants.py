@@ -33,6 +33,8 @@ from tilewright.sass.code_listing import decode_code, encode_code
 from tilewright.sass.code_motion import CodeMotion
 from tilewright.sass.cubin_edit import with_code
 from tilewright.sass.encoding_table import encoding_table
+from tilewright.sass.machine.hazards import function_code, hazards
+from tilewright.sass.machine.register_effects import register_effects
 from tilewright.sass.sass_instruction import encode_instruction
 
 FIRST_GROUP = 1024  # a rasterization group beyond all rows of tiles; each variant has another
@@ -417,10 +419,14 @@ CudaDevice.assemble = assemble  # type: ignore[method-assign]
 
 
 def with_reuse_flags(code: bytes, name: str) -> bytes:
-    """The cubin whose FFMAs and FMULs keep operands that the next instruction reads."""
+    """The cubin whose FFMAs and FMULs keep operands that the next instruction reads; FFMAs that
+    share one are moved together.
+    """
     file = CubinFile.parse(code)
     table = encoding_table(file.sm)
+    code_before = function_code(file, name)
     words = [x for _, x in decode_code(table, file.code(name))]
+    words = with_pairs(file.sm, words, code_before)
     for i, (x, following) in enumerate(pairwise(words)):
         if not is_product(x) or not is_product(following):
             continue
@@ -431,7 +437,66 @@ def with_reuse_flags(code: bytes, name: str) -> bytes:
             words[i] = encode_instruction(table, text, control, 16 * (i + 1))
     size = 16 * len(words)
     motion = CodeMotion({16 * i: 16 * i for i in range(len(words))}, size, size)
-    return with_code(file, name, encode_code(table, words), motion).build()
+    edited = with_code(file, name, encode_code(table, words), motion)
+    before, after = hazards(code_before), hazards(function_code(edited, name))
+    return code if len(after) > len(before) else edited.build()
+
+
+def with_pairs(sm: int, words: list[Any], code: Any) -> list[Any]:
+    """FFMAs moved down to the next one with the same factor. The instruction before takes the
+    stall of one that is moved, so all others are issued when they were, or later.
+    """
+    table = encoding_table(sm)
+    targets = {code.target(i) for i in range(len(words))}
+    effects = [None if x.text is None else register_effects(sm, x.text) for x in words]
+    order = list(range(len(words)))
+    taken: set[int] = set()
+    moved: dict[int, int] = {}
+    for i, x in enumerate(words):
+        if x.text is None or x.text.opcode != "FFMA" or x.control.wait or i in taken:
+            continue
+        if i and words[i - 1].text.opcode.split(".")[0] in ("BRA", "QGMMA", "WARPGROUP"):
+            continue
+        j = partner(words, effects, targets, i, taken)
+        if j is not None:
+            taken |= {i, j}
+            if j > i + 1:
+                moved[i] = j
+    made: list[Any] = []
+    for n in order:
+        x = words[n]
+        if n in moved:
+            last = made[-1]
+            stall = last.control.stall + x.control.stall
+            if stall > 15 or last.text is None:
+                moved.pop(n)
+            else:
+                control = replace(last.control, stall=stall)
+                made[-1] = encode_instruction(table, last.text, control, 16 * len(made))
+                continue
+        for first in [i for i, j in moved.items() if j == n]:
+            control = replace(words[first].control, stall=1)
+            text = replace(words[first].text, reuse=0)
+            made.append(encode_instruction(table, text, control, 16 * (len(made) + 1)))
+        made.append(x)
+    return made
+
+
+def partner(words: Any, effects: Any, targets: Any, i: int, taken: set[int]) -> int | None:
+    """The next FFMA with the same factor, to which one may be moved down."""
+    mine, own = words[i].text, effects[i]
+    for j in range(i + 1, min(i + 40, len(words))):
+        other = words[j].text
+        if other is None or j in targets or effects[j] is None:
+            return None
+        if other.opcode == "FFMA" and j not in taken and reused(mine, other):
+            return j
+        if other.opcode.split(".")[0] in ("BRA", "QGMMA", "WARPGROUP", "SYNCS", "BAR"):
+            return None
+        written, read = set(effects[j].writes), set(effects[j].reads)
+        if written & (set(own.reads) | set(own.writes)) or read & set(own.writes):
+            return None
+    return None
 
 
 def is_product(x: Any) -> bool:
@@ -463,19 +528,16 @@ tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
 
 DEFAULT = "128x128x128:2:5/2x1"
 WIDE, BLOCKS, THREE = "128x152x128:2:5", "256x96x128:2:4", "192x96x128:3:4"
-DENSE = ",".join(
-    f"{x}/{tile}"
-    for tile in ("128x128x128:2:5", "128x192x128:2:4")
-    for x in ("base", "turns", "reuse")
-)
+SQUARE = "128x128x128:2:5"
 ROWS = (
-    "k-4:4096x7168x8192=chosen,base,rows,columns,rows+reuse,turns,rows+turns,one,one+turns,one*,one*+turns,"
-    f"between,rows+between,no-columns,no-products,quarter,additions,one/{WIDE},one+turns/{WIDE},one*+turns/{WIDE},"
-    f"base/{BLOCKS},rows/{BLOCKS},one+turns/{BLOCKS},base/{THREE},one/{THREE},one+turns/{THREE}",
-    "k-8:4096x1536x2048=chosen,base,rows,turns,rows+turns,one,one+turns,one*,one*+turns,"
-    f"rows+between,base/{THREE},one+turns/{THREE}",
-    f"dense-1:8192x8192x8192=chosen,{DENSE}",
-    f"dense-1:4096x4096x4096=chosen,{DENSE}",
+    "k-4:4096x7168x8192=chosen,base,rows,rows+reuse,turns,rows+turns,one,one+turns,one*+turns,"
+    "between,rows+between,no-columns,no-products,quarter,additions,"
+    f"one+turns/{WIDE},one*+turns/{WIDE},rows/{BLOCKS},one+turns/{BLOCKS},"
+    f"base/{THREE},one/{THREE},one+turns/{THREE}",
+    f"k-8:4096x1536x2048=chosen,base,rows,turns,one+turns,rows+between,one+turns/{THREE}",
+    f"dense-1:8192x8192x8192=chosen,base/{SQUARE},turns/{SQUARE},reuse/{SQUARE},"
+    "turns/128x192x128:2:4,reuse/128x192x128:2:4",
+    f"dense-1:4096x4096x4096=chosen,turns/{SQUARE},reuse/{SQUARE}",
 )
 
 
