@@ -524,7 +524,22 @@ def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     return scaled(self.k, self.problem, self.config, self.scales, *more)
 
 
+SCHEDULER = tma_kernel.TmaKernel._tile_scheduler
+
+
+def tile_scheduler(self: Any, depth: Any) -> Any:
+    """With the usual rasterization group."""
+    config = self.config
+    if config.group < FIRST_GROUP:
+        return SCHEDULER(self, depth)
+    self.config = replace(config, group=16)
+    made = SCHEDULER(self, depth)
+    self.config = config
+    return made
+
+
 tma_kernel.TmaKernel._mainloop = mainloop  # type: ignore[method-assign]
+tma_kernel.TmaKernel._tile_scheduler = tile_scheduler  # type: ignore[method-assign]
 
 DEFAULT = "128x128x128:2:5/2x1"
 WIDE, BLOCKS, THREE = "128x152x128:2:5", "256x96x128:2:4", "192x96x128:3:4"
