@@ -23,8 +23,9 @@ from ...version import __version__
 if TYPE_CHECKING:
     from ...builder import Traced
 
-_FFMA_KERNELS = "simt_"
+_FFMA_KERNELS, _FLOAT8_KERNELS = "simt_", ("gemm_tma_e4m3", "gemm_tma_e5m2")
 scheduler = deferred("...sass.schedule.ffma_loop.rescheduled_code", __package__)
+kept_operands = deferred("...sass.schedule.kept_operands", __package__)
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,15 @@ def assembled(traced: Traced, arch: str) -> cuda.Cubin:
 
 def rescheduled(cubin: cuda.Cubin, name: str) -> cuda.Cubin:
     """The machine code of kernel ``name``; where it is of FFMAs, with a loop that tilewright
-    scheduled.
+    scheduled; where FFMAs promote products of 8-bit floats, with operands that they keep.
     """
-    if cubin.is_ptx or not name.startswith(_FFMA_KERNELS):
+    if cubin.is_ptx:
         return cubin
-    return replace(cubin, code=scheduler.rescheduled_code(cubin.code, name))
+    if name.startswith(_FFMA_KERNELS):
+        return replace(cubin, code=scheduler.rescheduled_code(cubin.code, name))
+    if name.startswith(_FLOAT8_KERNELS):
+        return replace(cubin, code=kept_operands.with_kept_operands(cubin.code, name))
+    return cubin
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -162,7 +167,10 @@ def loaded(arch: str, kernel: str) -> SerializedKernel | None:
 
 
 # With their imports: the code that determines a kernel.
-SOURCE = "gemm", "cuda.assembler", "sass.schedule.ffma_loop.rescheduled_code"
+SOURCE = (
+    "gemm", "cuda.assembler", "sass.schedule.ffma_loop.rescheduled_code",
+    "sass.schedule.kept_operands",
+)  # fmt: skip
 
 
 def source() -> str:
