@@ -124,7 +124,7 @@ def _registers(words: Words, slot: int) -> Numbers:
 
 
 def _is_unguarded(words: Words) -> Mask:
-    return _field(words, _GUARD, 4) == _ALWAYS
+    return np.asarray(_field(words, _GUARD, 4) == _ALWAYS)
 
 
 def _field(words: Words, bit: int, width: int) -> Numbers:
