@@ -11,13 +11,19 @@ is not known here stays as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import TilewrightError
 from ..cubin_file import TEXT, CubinFile
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.uint64]  # of two columns, the low and the high 64 bits
+    Numbers = npt.NDArray[np.uint64]
+    Mask = npt.NDArray[np.bool_]
 
 _ARCHITECTURE = 90
 _OPCODE = 0xFFF
@@ -30,10 +36,6 @@ _RZ, _ALWAYS = 255, 7
 _RESULT, _GUARD = 16, 12  # lowest bits of the result's number and the guard
 _STALL, _STAYS, _WAIT, _REUSE = 105, 109, 116, 122  # of the control code; _STAYS: no yield
 _LONGEST = 11  # cycles of a stall without yield
-
-Words = npt.NDArray[np.uint64]  # of two columns, the low and the high 64 bits
-Numbers = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 
 def with_kept_operands(code: bytes, name: str) -> bytes:
@@ -64,8 +66,7 @@ def promotes(words: Words) -> bool:
     return any(_between(products, x) for x in inner)
 
 
-@dataclass(frozen=True, slots=True)
-class WordRange:
+class WordRange(NamedTuple):
     """The words from number ``first`` to ``last``."""
 
     first: int
