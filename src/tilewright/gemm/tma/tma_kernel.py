@@ -324,12 +324,19 @@ class TmaKernel:
         if not split or config.tail:
             epilogue.drain()
         if joined:
-            with k.if_(consumer == 0 if one_stores else True):
-                joined.drain()
-            if one_stores:
-                with k.if_(consumer != 0):
-                    k.cluster_wait()
+            self._drain_joined(joined, consumer)
         partials.drain()
+
+    def _drain_joined(self, joined: JoinedAccumulators, consumer: Any) -> None:
+        """Let no CTA of the cluster end before the other has its accumulators; a warpgroup that
+        stores none has not waited for the cluster's start either.
+        """
+        k, one_stores = self.k, self.config.hands_over(self.problem)
+        with k.if_(consumer == 0 if one_stores else True):
+            joined.drain()
+        if one_stores:
+            with k.if_(consumer != 0):
+                k.cluster_wait()
 
     def _mainloop(self, consumer: Any, state: PipelineState) -> WgmmaMainloop:
         k, problem, config = self.k, self.problem, self.config
