@@ -19,6 +19,7 @@ CASES = (
     ((16, 300, 512), "tma:64x16x128:2:4*2~"),  # and sliced-K
     ((40, 300, 640), "tma:128x48x128:2:2*2~"),
     ((9, 200, 128), "tma:64x16x128:1:2*2~"),  # one k-block: a CTA has none
+    ((20, 190, 640), "tma:64x32x128:2p:2*2~"),  # pingpong; a warpgroup may have no tile
 )
 
 
@@ -51,6 +52,19 @@ def test_c_is_added_once() -> None:
     assert np.abs(d - (0.5 * exact + 2.0 * c)).max() < 1e-3
 
 
+@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*2~", "tma:64x16x128:1:2~", None])
+def test_an_alpha_of_zero_reads_neither_matrix(config: str | None) -> None:
+    """Not even NaNs, which scales have; a tile without k-blocks copies weights all the same."""
+    x, packed, _ = operands(9, 200, 512)
+    packed = replace(packed, scales=np.full_like(packed.scales, np.nan))
+    x[:] = np.nan
+    c = np.arange(9 * 200, dtype=np.float32).reshape(9, 200)
+    more: dict[str, Any] = {"out_dtype": "f32", "device": "vm", "config": config}
+    assert not tilewright.matmul(x, packed.T, alpha=0.0, **more).any()
+    d = tilewright.matmul(x, packed.T, alpha=0.0, beta=2.0, c=c, **more)
+    assert np.array_equal(d, 2 * c)
+
+
 def test_no_kernel_follows() -> None:
     x, packed, _ = operands(16, 300, 512)
     plan = tilewright.plan(x, packed.T, device="vm", config="tma:64x16x128:2:4*2~")
@@ -70,5 +84,9 @@ def test_other_splits_have_a_reduction_kernel(config: str) -> None:
 def test_epilogue_functions_have_the_reduction_kernel() -> None:
     x, packed, exact = operands(8, 100, 512)
     config = "tma:64x16x128:1:2*2~"
+    plan = tilewright.plan(
+        x, packed.T, out_dtype="f32", device="vm", config=config, epilogue=tilewright.relu
+    )
+    assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 2
     y = tilewright.linear(x, packed, activation="relu", out_dtype="f32", device="vm", config=config)
     assert close(y, np.maximum(exact, 0))

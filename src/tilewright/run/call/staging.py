@@ -54,7 +54,8 @@ class StagedCall:
     def _upload(self) -> Addresses:
         prepared, views, layouts = self.prepared, self.views, self.prepared.layouts
         a = b = c = 0
-        if self.scales[0].value:
+        # α = 0 multiplies nothing, but a tile's prepared weights are copied (not by tensor maps)
+        if self.scales[0].value or prepared.problem.weights is not None:
             a = self._upload_matrix(views.a, layouts["a"], "a")
             b = self._upload_matrix(views.b, layouts["b"], "b")
         if views.c is not None:
