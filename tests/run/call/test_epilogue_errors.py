@@ -292,7 +292,7 @@ def test_a_variable_that_changes_after_a_call() -> None:
 
 
 def test_more_matrices_than_accumulators() -> None:
-    with pytest.raises(ProblemError, match="b must be a matrix or two, got 3"):
+    with pytest.raises(ProblemError, match="b must be one matrix or two, got 3"):
         tilewright.matmul(A, (A, A, A), epilogue=lambda acc, other: acc * other, device="vm")
-    with pytest.raises(ProblemError, match="b must be a matrix without an epilogue, got 2"):
+    with pytest.raises(ProblemError, match="without an epilogue b must be one matrix, got 2"):
         tilewright.matmul(A, (A, A), device="vm")

@@ -47,15 +47,21 @@ class MbarrierOperations:
             there = self._cluster.mapa(barrier, rank)
             self._emitter.emit(f"mbarrier.{what}.release.cluster.shared::cluster.b64", there, *more)
 
-    def mbarrier_try_wait(self, barrier: Any, parity: Any) -> Reg:
-        """Whether the phase of that parity has completed; the thread may be suspended meanwhile."""
-        return self._emitter.compute("mbarrier.try_wait.parity.shared::cta.b64", barrier, parity)
+    def mbarrier_try_wait(self, barrier: Any, parity: Any, *, scope: str = "cta") -> Reg:
+        """Whether the phase of that parity has completed; the thread may be suspended meanwhile.
+        ``scope``: ``"cta"``, or ``"cluster"`` to see what other CTAs wrote before they arrived.
+        """
+        if scope not in ("cta", "cluster"):
+            raise kernel_error(f"scope must be 'cta' or 'cluster', got {scope!r:.40}")
+        acquire = ".acquire.cluster" * (scope == "cluster")
+        opcode = f"mbarrier.try_wait.parity{acquire}.shared::cta.b64"
+        return self._emitter.compute(opcode, barrier, parity)
 
-    def mbarrier_wait(self, barrier: Any, parity: Any) -> None:
-        """Wait until the phase of that parity (0 or 1) has completed."""
+    def mbarrier_wait(self, barrier: Any, parity: Any, *, scope: str = "cta") -> None:
+        """Wait until the phase of that parity (0 or 1) has completed; ``scope`` as above."""
         again = self._emitter.label("wait")
         self._emitter.place_label(again)
-        ended = self.mbarrier_try_wait(barrier, parity)
+        ended = self.mbarrier_try_wait(barrier, parity, scope=scope)
         self._control.branch(ended, again, negated=True)
 
     def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False) -> None:

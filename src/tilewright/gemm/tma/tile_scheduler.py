@@ -145,13 +145,15 @@ class TileScheduler:
 
 
 class JoinedTileScheduler(TileScheduler):
-    """The same for split-K in clusters, whose CTAs have the parts of a tile's k-blocks, in order of
-    K.
+    """The static tile scheduler of split-K in clusters, whose CTAs have the parts of a tile's
+    k-blocks, in order of K.
     """
 
     def __init__(
-        self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any, _: Any
-    ) -> None:
+        self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any,
+        full_tiles: Any,
+    ) -> None:  # fmt: skip
+        """``full_tiles``: every tile is split."""
         self.parts = config.split
         super().__init__(k, replace(config, split=1), m, n, k_blocks, batches, None)
 

@@ -14,7 +14,7 @@ runs across tiles, so the loads of the next tile overlap the epilogue. Cooperati
 a tile; with ``pingpong`` they take tiles alternately, and the mainloop of one overlaps the epilogue
 of the other. Free warps of the producer warpgroup load the matrix operands of an epilogue
 (epilogue_load). With ``split`` (split-K) the partial accumulators go to a workspace, and the
-split-K reduction adds them up.
+split-K reduction adds them up, or the CTAs of a cluster do (mixed_input/joined_accumulators).
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ class TmaKernel:
         staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
         part = 0 if config.slices > 1 else consumer
         address = self.epilogue_address + staging + part * each
-        return JoinedAccumulators(self.k, problem, config, address, self.joined_barriers + 2 * part)
+        return JoinedAccumulators(self.k, address, self.joined_barriers + 2 * part)
 
     def _epilogues(
         self, consumer: Any, d: OutputTensor, c: OutputTensor

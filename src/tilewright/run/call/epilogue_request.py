@@ -142,7 +142,7 @@ def request_with_epilogue(
         what = f"out must be an array, which D is written to, got {type(out).__name__}"
         raise EpilogueError(what, hint="a dict has arrays for several outputs, by their names")
     if isinstance(b, tuple | list) and len(b) != 2:
-        raise ProblemError(f"b must be a matrix or two, got {len(b)}")
+        raise ProblemError(f"b must be one matrix or two, got {len(b)}")
     b, b2 = b if isinstance(b, tuple | list) else (b, None)
     accumulators = 1 if b2 is None else 2
     if len(function.parameters) < accumulators:

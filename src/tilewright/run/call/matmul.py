@@ -163,7 +163,7 @@ def slow_call(
     """
     passed = arguments
     if isinstance(arguments.b, tuple | list):
-        what = f"b must be a matrix without an epilogue, got {len(arguments.b)}"
+        what = f"without an epilogue b must be one matrix, got {len(arguments.b)}"
         raise ProblemError(what, hint="an epilogue of two accumulators takes two matrices b")
     if options.static is not None or is_quantized(arguments.a, arguments.b):
         if has_weights_on_the_left(arguments.a, arguments.b):

@@ -10,7 +10,8 @@ from ...problem import Problem
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 ACCUMULATOR_BYTES = 4
-JOINED, JOINED_COLUMNS = 2, 16  # parts of K, and the columns that their number must divide into 8
+# Parts of split-K in clusters; tile_n is a multiple of this, as each CTA stores half of it, by 8.
+JOINED, JOINED_COLUMNS = 2, 16
 
 
 class WarpgroupSharing(Generic[N]):
@@ -66,7 +67,7 @@ class WarpgroupSharing(Generic[N]):
     @property
     def stores_partial(self) -> Any:
         """Whether every tile is split along K: the epilogue stores 32-bit partial accumulators, and
-        the split-K reduction kernel writes D.
+        the split-K reduction kernel writes D, unless ``joins_split``.
         """
         return select(self.tail, False, self.split > 1)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from ....builder import Builder, Pointer
-from ...problem import Problem
-from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP
 
 VECTOR = 4  # accumulators that a thread writes together
@@ -19,14 +17,11 @@ WARP, WARPS = 32, 4
 
 
 class JoinedAccumulators:
-    """The exchange of consumer warpgroup ``consumer``. ``shared``: the address of its buffer;
-    ``barriers``: two mbarriers of the warpgroup, that its buffer is full, and that the other CTA's
-    is empty.
+    """The exchange of a consumer warpgroup. ``shared``: the address of its buffer; ``barriers``:
+    two mbarriers of the warpgroup, that its buffer is full, and that the other CTA's is empty.
     """
 
-    def __init__(
-        self, k: Builder, problem: Problem, config: TmaConfig, shared: Any, barriers: Pointer
-    ) -> None:
+    def __init__(self, k: Builder, shared: Any, barriers: Pointer) -> None:
         self.k, self.barriers = k, barriers
         self.rank = k.cluster_rank
         self.other = self.rank ^ 1
@@ -46,7 +41,7 @@ class JoinedAccumulators:
         self.begin()
         halves = [block[: len(block) // 2] for block in accumulators]
         others = [block[len(block) // 2 :] for block in accumulators]
-        self._wait(self.barriers + 1, self.phase ^ 1)
+        k.mbarrier_wait(self.barriers + 1, self.phase ^ 1, scope="cluster")
         there = k.mapa(self.address, self.other)
         with k.if_(self.rank == 0):
             self._send(there, [x for block in others for x in block])
@@ -56,7 +51,7 @@ class JoinedAccumulators:
                 for own, value in zip(half, other, strict=True):
                     k.mov(value, into=own)
         self._arrive(self.barriers)
-        self._wait(self.barriers, self.phase)
+        k.mbarrier_wait(self.barriers, self.phase, scope="cluster")
         values = [x for block in halves for x in block]
         pointer = k.pointer("shared", "f32", self.address).aligned(VECTOR * WORD)
         for first in range(0, len(values), VECTOR):
@@ -75,8 +70,11 @@ class JoinedAccumulators:
             self.started.set(1)
 
     def drain(self) -> None:
-        """Wait until the other CTA accesses nothing of this one any more."""
-        self._wait(self.barriers + 1, self.phase ^ 1)
+        """Wait until the other CTA accesses nothing of this one any more; of a warpgroup that had
+        no tile, too.
+        """
+        self.begin()
+        self.k.mbarrier_wait(self.barriers + 1, self.phase ^ 1, scope="cluster")
 
     def _send(self, there: Any, values: list[Any]) -> None:
         for first in range(0, len(values), VECTOR):
@@ -90,11 +88,3 @@ class JoinedAccumulators:
         k.syncwarp()
         with k.if_(k.tid.x & (WARP - 1) == 0):
             k.mbarrier_arrive(barrier, rank=self.other)
-
-    def _wait(self, barrier: Pointer, parity: Any) -> None:
-        """Wait for a phase; what other CTAs wrote before they arrived is visible then."""
-        k = self.k
-        ended = k.var("u32", 0)
-        opcode = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"
-        with k.while_(lambda: ended == 0):
-            ended.set(k.select(k.emit(opcode, barrier, parity), 1, 0))

@@ -29,9 +29,9 @@ RECEIVED = 0.36  # fewer, of each row that a CTA receives by multicast, not by a
 # Seconds of each accumulator of a tile that a warpgroup hands over, where warpgroups divide a pair
 # of matrices: only one of them then has the epilogue.
 HANDED = 2e-10
-# Seconds of the exchange of two CTAs that have the parts of a tile's k-blocks: of each of a tile's
-# accumulators, and of the clusters.
-JOINED, JOINED_ELEMENT = 8e-7, 4e-11
+# Seconds of the exchange of split-K in clusters, and for each of a tile's accumulators; from the
+# times of tiles with and without it ("split-K by 2 in clusters" in benchmarks/NOTES.md).
+EXCHANGE, EXCHANGED = 8e-7, 4e-11
 
 
 def with_conversion(
@@ -71,7 +71,7 @@ def joined_seconds(problem: Problem, configs: TmaColumns) -> Column:
     accumulators.
     """
     bm, bn, _ = configs.tile
-    seconds: Column = (JOINED + JOINED_ELEMENT * bm * bn) * configs.joins_split(problem)
+    seconds: Column = (EXCHANGE + EXCHANGED * bm * bn) * configs.joins_split(problem)
     return seconds
 
 
