@@ -64,8 +64,8 @@ def fit(rows: Sequence[Row]) -> None:
     print(f"fitted to half of the shapes: choice {math.exp(statistics.fmean(unseen)):.3f} of the "
           "best for the others")  # fmt: skip
     print("rates", {name: tuple(round(float(x), 3) for x in r) for name, r in rates.items()})
-    for name, c in (("before", COEFFICIENTS), ("fitted", found)):
-        data = data if c is COEFFICIENTS else [x.at(rates) for x in data]
+    for name, c, of_tiles in (("before", COEFFICIENTS, RATES), ("fitted", found, rates)):
+        data = [x.at(of_tiles) for x in data]
         regret = statistics.fmean(regrets(data, device, c))
         squares = np.concatenate(errors(data, device, c)) ** 2
         spread = math.sqrt(squares.mean())

@@ -20,7 +20,7 @@ from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from . import workspace
-from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_config import SimtConfig, may_overlap
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
@@ -193,7 +193,7 @@ class SplitKReduction:
         if is_staged(self.problem, self.config):
             self._store_staged(accumulators, d, c)
             return
-        self._store(accumulators, self.inside & self._has(0, self.position[0]), d, c)
+        self._store(accumulators, self.inside & self._stores(0, self.position[0]), d, c)
 
     def _store_outputs(self, outputs: OutputStores) -> None:
         """Store the outputs of an epilogue function."""
@@ -247,20 +247,22 @@ class SplitKReduction:
 
     def _moved(self, corner: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         """Where the tile begins whose corner this is: kernel ``simt`` has the last one end with D
-        if D has a whole tile (``simt_config.ends_inside``); ``least`` is then the corner.
+        if D has a whole tile (``simt_config.ends_inside``); ``owned`` is then the corner.
         """
-        self.least = None
-        if not isinstance(self.config, SimtConfig) or self.problem.epilogue:
+        self.owned = None
+        if not isinstance(self.config, SimtConfig) or not may_overlap(self.problem, self.config):
             return corner
-        self.least, p, k = corner[:2], self.parameters, self.k
+        self.owned, p, k = corner[:2], self.parameters, self.k
         ends = zip(corner[:2], (p.m, p.n), self.config.tile, strict=False)
         row, column = (k.min(x, k.max(size, tile) - tile) for x, size, tile in ends)
         return row, column, corner[2]
 
-    def _has(self, side: int, place: Any) -> Any:
-        """Whether D has this row (side 0) or column (1), and this tile stores it."""
+    def _stores(self, side: int, place: Any) -> Any:
+        """Whether D has this row (side 0) or column (1), and this tile stores it, not the one
+        before it.
+        """
         exists = place < (self.parameters.m, self.parameters.n)[side]
-        return exists if self.least is None else exists & (place >= self.least[side])
+        return exists if self.owned is None else exists & (place >= self.owned[side])
 
     def _sum(self, partials: Any, stride: int) -> list[Any]:
         """Add the partial accumulators in order of K, ``stride`` elements from one to the next."""
@@ -285,7 +287,7 @@ class SplitKReduction:
         size = self.type.bits // 8
         count = VECTOR if problem.align_d >= VECTOR * size else 1
         for first in range(0, VECTOR, count):
-            with k.if_(inside & self._has(1, self.position[1] + first)):
+            with k.if_(inside & self._stores(1, self.position[1] + first)):
                 made = [self._result(values[i], old, i) for i in range(first, first + count)]
                 target.aligned(count * size).store(made, index=first)
 
@@ -302,7 +304,7 @@ class SplitKReduction:
             element = first + i * WARP
             position = row + element // columns, column + element % columns, batch
             old = c.at(problem.d, position) if problem.with_c else None
-            with k.if_(self.inside & self._has(0, position[0]) & self._has(1, position[1])):
+            with k.if_(self.inside & self._stores(0, position[0]) & self._stores(1, position[1])):
                 value = self._result((warp + k.laneid)[i * WARP], old, 0)
                 d.at(problem.d, position).store(value)
 

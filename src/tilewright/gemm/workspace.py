@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..target import DeviceSpec
 from .columns import power_of_two_divisor
 from .cp_async.multistage_config import STAGED_ROWS
-from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_config import VECTOR, SimtConfig
 from .epilogue.reductions import ReductionRegion, reduction_regions
 from .problem import Problem
 from .tma import dynamic_tile_scheduler, tma_reductions
@@ -20,7 +20,6 @@ from .tma.tma_config import TmaConfig
 WARP_ELEMENTS = 128  # that a warp of the cp.async kernels stores at a time: 4 of each lane
 SPLIT_UNIT_ROWS, SPLIT_UNIT_COLUMNS = 16, 32  # of a unit in split-K's reduction, at most
 F64_UNIT = 8, 8  # of an mma.sync's accumulators: 8 by 4 lanes with 2 columns each
-SIMT_UNIT = 16, 32  # of kernel simt: 4 by 8 lanes with 4 rows and 4 columns each
 
 
 class SplitKConfig(Protocol):
@@ -70,7 +69,7 @@ def unit_shape(problem: Problem, config: Any) -> tuple[int, int]:
     if isinstance(config, TmaConfig):
         return tma_reductions.unit_shape(problem, config)
     if isinstance(config, SimtConfig) and not config.has_partials:
-        return SIMT_UNIT
+        return config.lanes[0] * VECTOR, config.lanes[1] * VECTOR
     if problem.is_f64:
         return F64_UNIT
     if config.split > 1:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from epilogue_calls import reductions
 from gemm_cases.kernels import MAJORS
 from references.hostile import Source
 from rows import every_row
@@ -23,6 +24,7 @@ from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.gemm import Problem, SimtConfig, build
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.run.call.prepared_call import Addresses, PreparedCall
 from tilewright.vm import Machine
 from tilewright.vm.step.numpy_floats import quiet
 
@@ -131,19 +133,64 @@ def test_views_of_any_alignment(letter: str, pad: int) -> None:
     assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), chain(a, b, **options))
 
 
-@every_row("text", [SMALL, "simt:16x32x8:4x8:3*2", "simt:32x32x16:4x8x2:3*2c"])
-@every_row("sizes", [(35, 50, 20), (17, 66, 9), (33, 35, 8)])
-def test_c_may_be_d_where_tiles_overlap(sizes: tuple[int, int, int], text: str) -> None:
+def in_place(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    """Let calls read C, or else their operand, where they write D, as a GPU's arrays may be."""
+    launch = PreparedCall.launch
+
+    def launched_in_place(self: PreparedCall, at: Addresses, *more: Any) -> None:
+        held, pitch = np.empty(shape, np.float32), self.layouts["d"].leading_dim
+        assert at.c or pitch == shape[1]
+        self.device.download(held, at.c or at.operands[0], pitch)
+        self.device.upload(at.d, held, pitch)
+        launch(self, at._replace(**({"c": at.d} if at.c else {"operands": (at.d,)})), *more)
+
+    monkeypatch.setattr(PreparedCall, "launch", launched_in_place)
+
+
+OVERLAPPING = [(35, 50, 20), (33, 160, 8), (40, 67, 8)]  # rows of any alignment
+TILES = [SMALL, "simt:32x64x16:4x8x2:3*2c", "simt:32x48x8:8x4:3", "simt:16x64x8:4x8:3*2"]
+
+
+@every_row("text", TILES, parts=2)
+@every_row("sizes", OVERLAPPING)
+def test_c_may_be_d_where_tiles_overlap(
+    sizes: tuple[int, int, int], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last tiles end with D: each element is read and stored by one of the two that have it."""
     m, n, k = sizes
     a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
-    room = np.zeros((m, -(-n // 4) * 4), np.float32)
-    room[:, :n] = c
-    d = room[:, :n]
-    tilewright.matmul(a, b, c=d, out=d, beta=2.0, device="vm", config=text)
+    in_place(monkeypatch, (m, n))
     want = chain(a, b, c=c, beta=2.0, config=SimtConfig.parse(text))
-    assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), want)
-    assert not room[:, n:].any()
+    assert np.array_equal(product(a, b, c=c, beta=2.0, config=text), want)
+
+
+@every_row("text", TILES[:3], parts=2)
+@every_row("sizes", OVERLAPPING)
+def test_a_residual_may_be_d_where_tiles_overlap(
+    sizes: tuple[int, int, int], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tile adds the residual to what the one before it has stored."""
+    m, n, k = sizes
+    a, b, r = numbers((m, k)), numbers((k, n)), numbers((m, n))
+    plain = product(a, b, config=text).view(np.float32)
+    in_place(monkeypatch, (m, n))
+    d = product(a, b, config=text, epilogue=lambda acc, r: acc + r, r=r)
+    assert np.array_equal(d.view(np.float32), plain + r)
+
+
+@every_row("shape", [(35, 50, 9), (70, 84, 20)])
+def test_reductions_of_tiles_with_eight_lanes_along_m(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    bias = numbers((n,))
+    found = tilewright.matmul(
+        numbers((m, k)), numbers((k, n)), epilogue=reductions, bias=bias, device="vm",
+        config="simt:32x48x8:8x4:3",
+    )  # fmt: skip
+    x = product(numbers((m, k)), numbers((k, n)), config=SMALL).view(np.float32) + bias
+    assert np.array_equal(np.ravel(found["row_max"]), x.max(1))
+    assert np.array_equal(np.ravel(found["column_max"]), x.max(0))
+    assert np.allclose(np.ravel(found["row_sum"]), x.sum(1), atol=1e-4)
+    assert np.allclose(found["total"], x.sum(), atol=1e-3)
 
 
 @every_row("config", SIMT, ids=str, parts=11)

@@ -17,7 +17,7 @@ from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
 from tilewright.gemm.cp_async import simt as kernel
-from tilewright.gemm.cp_async import simt_config
+from tilewright.gemm.cp_async import simt_config, simt_cost
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
 from tilewright.layout import Layout
@@ -125,6 +125,20 @@ def test_accesses_to_shared_memory_meet_in_no_bank(
         copies = bank_conflicts(operand.copy.tidfrg_D(operand.layout), 32, operand.align, "st")
         assert copies.conflicts == 0
         assert copies.access.width == (4 if layout == "tn" else 16)
+
+
+def test_the_cost_model_has_rates_of_each_tile() -> None:
+    assert set(simt_cost.RATES) == {simt_cost.tile_and_threads(config) for config in SIMT}
+
+
+@every_row("size, bytes_of_copy", [(49, 16), (64, 16), (129, 4), (130, 8), (132, 16)])
+def test_copies_are_narrow_only_where_a_tile_ends_with_the_matrix(
+    size: int, bytes_of_copy: int
+) -> None:
+    """Of rows that are multiples of 16 bytes apart; others are filled with zeros at the edge."""
+    config = SimtConfig.parse("simt:64x64x16:8x8x2:3")
+    problem = make_problem((size, size, 8), "nt", "f32")
+    assert [simt_config.copy_bytes(problem, config, side) for side in (0, 1)] == [bytes_of_copy] * 2
 
 
 @pytest.mark.parametrize("config", SIMT, ids=str)

@@ -27,7 +27,7 @@ from ..epilogue.output_stores import OutputStores
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..parameter_declaration import parameter
 from ..problem import Problem
-from ..workspace import SIMT_UNIT
+from ..workspace import unit_shape
 from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
@@ -37,9 +37,9 @@ from .simt_config import (
     TYPE,
     VECTOR,
     SimtConfig,
+    copy_bytes,
     ends_inside,
     is_staged,
-    sizes_and_copies,
     store_width,
 )
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
@@ -69,7 +69,7 @@ def problem_class(problem: Problem, config: SimtConfig) -> Problem:
     accumulators, and the reduction kernel reads C and writes D.
     """
     shown = _partial_problem(problem) if config.has_partials else problem
-    (_, align_a), (_, align_b) = sizes_and_copies(problem)
+    align_a, align_b = (copy_bytes(problem, config, side) for side in range(2))
     found = cp_async_mainloop.problem_class(shown, config)
     m, n = (
         _representative(problem, config, side, size) for side, size in enumerate((found.m, found.n))
@@ -81,7 +81,7 @@ def _representative(problem: Problem, config: SimtConfig, side: int, found: int)
     """The M (side 0) or N (1) of the problem that represents a class: more than a tile if the last
     tile ends with the matrix, else less; a multiple of a copy's elements.
     """
-    tile, align = config.tile[side], sizes_and_copies(problem)[side][1]
+    tile, align = config.tile[side], copy_bytes(problem, config, side)
     if found == tile:
         return tile
     rest = max(found - tile, align // FLOAT)
@@ -143,14 +143,14 @@ class SimtKernel(CpAsyncMainloop):
                 tile.begin(lead, here)
 
     def tile_at(self, index: Any) -> tuple[Any, Any]:
-        """Where the tile begins: a last one that would pass the end of the matrix, ahead of its
-        ``corner``.
+        """Where the tile begins. A last one that would pass the end of the matrix begins earlier,
+        and stores what is from ``owned`` on.
         """
-        self.corner = super().tile_at(index)
+        self.owned = super().tile_at(index)
         row, column = (
             self.k.min(first, limit - tile) if moved else first
             for first, limit, tile, moved in zip(
-                self.corner, self.limits, self.config.tile, self.moved, strict=False
+                self.owned, self.limits, self.config.tile, self.moved, strict=False
             )
         )
         return row, column
@@ -270,7 +270,7 @@ class SimtKernel(CpAsyncMainloop):
             c = replace(c, align=min(c.align, d.align))
         out = EdgeEpilogue(self.k, problem, full, d, c, width * FLOAT)
         out.begin(self.limits, scale)
-        out.corner, out.moved = self.corner, self.moved
+        out.owned, out.moved = self.owned, self.moved
         d_tile = out.tile(d, config.tile, first)
         c_tile = None if c is None else out.tile(c, config.tile, first)
         if d.graph and d.graph.reductions.outputs:
@@ -311,4 +311,5 @@ class SimtKernel(CpAsyncMainloop):
             for down, line in enumerate(lines):
                 valid = True if full else position[0] + down < self.limits[0]
                 outputs.store(line, position, valid, full, down)
-            outputs.end_unit_of(position, SIMT_UNIT, self.config.column_lanes)
+            unit = unit_shape(self.problem, self.config)
+            outputs.end_unit_of(position, unit, self.config.column_lanes)

@@ -325,9 +325,6 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
         _check_cluster(problem, config, device)
-    reduces = problem.epilogue is not None and problem.epilogue.partial_reductions
-    if reduces and config.lanes != LANES and not config.has_partials:
-        raise ConfigError(f"{config}: reductions of an epilogue need a multiple of 32 as tile N")
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -338,16 +335,15 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         )
 
 
-def sizes_and_copies(problem: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
-    """M and the bytes of A's copies, N and those of B's."""
-    given = (
-        (problem.m, problem.a_major, problem.align_a),
-        (problem.n, problem.b_major, problem.align_b),
-    )
-    a, b = (
-        (size, FLOAT if major == "k" else gcd(align, size * FLOAT)) for size, major, align in given
-    )
-    return a, b
+def copy_bytes(problem: Problem, config: SimtConfig, side: int) -> int:
+    """The bytes of a copy of A (side 0) or B (1). Where the last tile ends with the matrix, no copy
+    crosses its edge.
+    """
+    major, align = ((problem.a_major, problem.align_a), (problem.b_major, problem.align_b))[side]
+    if major == "k":
+        return FLOAT
+    size = (problem.m, problem.n)[side]
+    return gcd(align, size * FLOAT) if ends_inside(problem, config, side) else align
 
 
 def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
@@ -355,10 +351,10 @@ def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
     it: so no copy compares its row. Another tile must precede it.
     """
     size, tile = (problem.m, problem.n)[side], config.tile[side]
-    return size > tile and size % tile != 0 and _may_overlap(problem, config)
+    return size > tile and size % tile != 0 and may_overlap(problem, config)
 
 
-def _may_overlap(problem: Problem, config: SimtConfig) -> bool:
+def may_overlap(problem: Problem, config: SimtConfig) -> bool:
     """Whether tiles of D may overlap: where an epilogue function stores tensors alone, by vectors
     of which each is one tile's, and not in the split-K reduction.
     """

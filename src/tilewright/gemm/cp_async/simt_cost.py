@@ -23,10 +23,11 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, VECTOR, SimtConfig, is_staged, store_width
+from .simt_config import FLOAT, VECTOR, WARP, SimtConfig, is_staged, store_width
 
-LANES = {80: 64}  # FMAs of f32 of an SM per cycle, by compute capability; of all others:
-OTHER_LANES = 128
+FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
+OTHER_FMAS = 128
+SCHEDULERS = 4  # of an SM
 SECTORS = 32 * 4 / 32  # of 32 bytes, that hold an element of each of a warp's threads
 OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of which most is hidden
 
@@ -60,14 +61,14 @@ class SimtCoefficients(NamedTuple):
     waits: float = 170.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1512.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 3060.0  # of a CTA, with the first copies
-    cluster: float = 6.0  # of the barriers of a cluster
+    prologue: float = 3060.0  # of a CTA, with the first copies; most of the launch is in it, too
+    cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 260.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
     first_sector: float = 4.0  # of one, however many warps there are
     packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
-    launch: float = 0.02e-6  # seconds
+    launch: float = 0.02e-6  # seconds, of what no CTA's prologue has
     reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
@@ -169,8 +170,8 @@ def terms(
     waves, rest = (x.astype(np.float64) for x in (each // costs.resident, each % costs.resident))
     blocks = -(-problem.k // bk)
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
-    lanes = LANES.get(device.target.number, OTHER_LANES)
-    whole, last = (_wave(costs, n, lanes, c) for n in (costs.resident, rest))
+    fmas = FMAS.get(device.target.number, OTHER_FMAS)
+    whole, last = (_wave(costs, n, fmas, c) for n in (costs.resident, rest))
     packed = c.packed * (waves > 0) * (whole[0] - last[0])
     loops = waves * whole[0] + np.where(rest > 0, last[0] + packed, 0)
     first = np.where(waves > 0, whole[1], last[1])
@@ -189,13 +190,14 @@ def terms(
 
 
 def _wave(
-    costs: SimtCosts, resident: Column, lanes: int, c: SimtCoefficients
+    costs: SimtCosts, resident: Column, fmas: int, c: SimtCoefficients
 ) -> tuple[Column, Column]:
     """Cycles of a k-tile, and of the rest, with a number of CTAs resident on an SM."""
     bm, bn, bk = costs.tile
-    warps = resident * costs.threads / lanes  # of a scheduler
+    warps = resident * costs.threads / fmas  # of a scheduler, by the cycles of an FMA
     shared = np.maximum(warps, 1.0)
-    busiest = np.ceil(resident * costs.threads / OTHER_LANES) * OTHER_LANES / lanes
+    threads = SCHEDULERS * WARP
+    busiest = np.ceil(resident * costs.threads / threads) * threads / fmas
     slots = costs.products + c.load * costs.loads + c.copy * costs.copies + c.k_tile
     memory = c.shared_load * costs.loads + c.shared_copy * costs.copies
     issued, served = busiest * slots, shared * memory

@@ -20,11 +20,11 @@ Block = tuple[Any, Any, Sequence[Sequence[Reg]]]
 
 
 class EdgeEpilogue(VectorEpilogue):
-    """Stores D's tile, which may begin ahead of its ``corner`` (row, column) where it has ``moved``
-    along M or N: what is ahead of the corner belongs to the tile before it.
+    """Stores D's tile. Where it has ``moved`` along M or N to end with the matrix, it stores the
+    rows and columns from ``owned`` on; those before belong to the tile before it.
     """
 
-    corner: tuple[Any, Any] = (0, 0)
+    owned: tuple[Any, Any] = (0, 0)
     moved: tuple[bool, ...] = (False, False)
 
     def _has(self, at: Any) -> Any:
@@ -32,13 +32,13 @@ class EdgeEpilogue(VectorEpilogue):
         if not any(self.moved):
             return super()._has(at)
         row, _ = self._inside(at)
-        return row & (at[1] >= self.corner[1]) if self.moved[1] else row
+        return row & (at[1] >= self.owned[1]) if self.moved[1] else row
 
     def _inside(self, at: Any) -> tuple[Any, Any]:
         """As above; where the tile has moved along N, the column in place of what is left."""
         if at is None or not any(self.moved):
             return super()._inside(at)
-        row = at[0] >= self.corner[0] if self.moved[0] else at[0] < self.limits[0]
+        row = at[0] >= self.owned[0] if self.moved[0] else at[0] < self.limits[0]
         return row, at[1] if self.moved[1] else self.limits[1].view("s32") - at[1].view("s32")
 
     def _accesses(self, align: int, inside: Any, left: Any) -> Iterator[Access]:
@@ -47,7 +47,7 @@ class EdgeEpilogue(VectorEpilogue):
             return
         align = min(align, self.width)  # the columns of an access are of the same tile
         for byte in range(0, self.width, align):
-            yield byte, align, inside & (left + byte // self.size >= self.corner[1]), []
+            yield byte, align, inside & (left + byte // self.size >= self.owned[1]), []
 
 
 def blocks(config: SimtConfig, accumulators: Sequence[Sequence[Reg]]) -> Iterator[Block]:

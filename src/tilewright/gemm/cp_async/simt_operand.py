@@ -17,7 +17,7 @@ from ...builder import Reg, iterate_slices
 from ...layout import Layout, Tensor, composition, make_layout
 from ..problem import Problem
 from .cp_async_operand import CpAsyncOperand, OperandTile
-from .simt_config import PAD, TYPE, WARP, SimtConfig, ends_inside, sizes_and_copies
+from .simt_config import PAD, TYPE, WARP, SimtConfig, copy_bytes, ends_inside
 
 TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
@@ -63,7 +63,7 @@ def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOpe
 
     def operand(side: int, name: str, tile: int, major: str) -> SimtOperand:
         contiguous = "k" if major == "k" else "mn"
-        size, align = sizes_and_copies(problem)[side]
+        size, align = (problem.m, problem.n)[side], copy_bytes(problem, config, side)
         full = size % tile == 0 or ends_inside(problem, config, side)
         return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
 

@@ -23,7 +23,7 @@ _LEAD = 4  # FFMAs from the start of an outer product to the first load for the 
 _SPAN = 0.75  # of an outer product, in which the loads for the next one are issued
 _STEP = 2  # FFMAs from one other instruction to the next, at least
 _AHEAD = 12  # FFMAs from a barrier to the outer product in which the next turn's loads begin
-_COPIES_IN = 2  # the outer product in which copies begin, from 0, or a later one
+_COPIES_IN = 2  # the outer product in which copies begin, from 0, where there are five or more
 _APART = 8  # FFMAs between instructions that compute the next turn's addresses
 _BARRIERS = ("DEPBAR", "BAR")
 _FENCES = {"DEPBAR", "BAR"}
@@ -237,7 +237,8 @@ def _wanted(
 
 def _copying_from(outer: int, part: int, ahead: int) -> int:
     """The FFMA from which on copies are issued: where the loads for an outer product are done, in
-    the third one, or in a later one that has ``ahead`` FFMAs before it.
+    the third one, or in a later one that has ``ahead`` FFMAs before it; at least two outer products
+    follow.
     """
     into = part * 3 // 4 + _LEAD
     wanted = max(_COPIES_IN, -(-(ahead - into) // part))
