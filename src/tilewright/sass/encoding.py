@@ -169,7 +169,7 @@ class SassEncoding:
         return mask
 
     @property
-    def size(self) -> tuple[int, float]:
+    def rank(self) -> tuple[int, float]:
         """The bits of its numbers, and the logarithm, to base 2, of the number of its words, silent
         bits left out: where nvdisasm leaves out an operand, or names it, numbers have fewer bits.
         """

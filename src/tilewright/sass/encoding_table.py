@@ -72,17 +72,17 @@ class EncodingTable:
 
     @cached_property
     def _by_opcode(self) -> dict[int, _ByMask]:
-        """The encodings by ``_opcode_bits`` of their words, by their size and the mask of their
-        fixed bits, small ones first, and by these bits.
+        """The encodings by ``_opcode_bits`` of their words, by their rank and the mask of their
+        fixed bits, low ones first, and by these bits.
         """
         found: dict[int, _ByMask] = defaultdict(dict)
-        for size, entry in sorted(((e.size, e) for e in self.entries), key=lambda x: x[0]):
+        for rank, entry in sorted(((e.rank, e) for e in self.entries), key=lambda x: x[0]):
             free = self._opcode_bits(entry.variable | entry.silent)
             fixed = self._opcode_bits(entry.base) & ~free
             mask = ~(entry.variable | entry.silent)
             bits = free
             while True:  # every subset of the free bits
-                masks = found[fixed | bits].setdefault((size, mask), defaultdict(list))
+                masks = found[fixed | bits].setdefault((rank, mask), defaultdict(list))
                 masks[entry.base & mask].append(entry)
                 if not bits:
                     break

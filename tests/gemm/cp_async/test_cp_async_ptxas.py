@@ -13,6 +13,7 @@ import pytest
 from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, make_problem
 from ptxas import assemble, ptxas
 from rows import every_row
+from tilewright.cuda.cubin import KernelUsage
 from tilewright.gemm import Config, Problem, SimtConfig, build
 from tilewright.gemm.cp_async.multistage_config import F64_TABLE, accumulator_registers, table
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
@@ -36,9 +37,7 @@ def test_it_assembles_without_spills(name: str, arch: str) -> None:
     traced = build(problem, config)
     cubin = assemble(traced.ptx, arch)
     usage = {u.entry: u for u in cubin.usage}[traced.name]
-    assert usage.spill_stores <= (FEW if name in OTHER else 0)
-    # As many CTAs as the configuration asks for: registers come in eights.
-    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+    check_usage(usage, config, FEW if name in OTHER else 0)
 
 
 def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
@@ -55,7 +54,14 @@ def allowed_spills(problem: Problem, config: SimtConfig | Config) -> int:
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
     (usage,) = assemble(build(problem, config).ptx, arch).usage
-    assert usage.spill_stores <= allowed_spills(problem, config)
+    check_usage(usage, config, allowed_spills(problem, config))
+
+
+def check_usage(usage: KernelUsage, config: SimtConfig | Config, spills: int) -> None:
+    """It has no more spills than this, and as many CTAs as the configuration asks for fit on an SM:
+    registers come in eights.
+    """
+    assert usage.spill_stores <= spills
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
 
 
