@@ -62,7 +62,7 @@ EPILOGUES = [
 FAST = [(e4m3(*sizes), DEFAULT_DEVICE) for sizes in ((64, 5120, 14336), (2176, 8896, 768))]
 
 
-@every_row(("case", "line"), lambda: zip(cases(), recorded(), strict=True), parts=4)
+@every_row(("case", "line"), lambda: zip(cases(), recorded(), strict=True), parts=11)
 def test_the_choice_is_the_recorded_one(case: tuple[Problem, DeviceSpec], line: str) -> None:
     """Configuration and estimate; ``choice_cases.py`` records anew."""
     assert choice(*case) == line

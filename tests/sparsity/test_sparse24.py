@@ -106,7 +106,7 @@ def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
 COLUMNS = [("f16", 216), ("bf16", 208), ("tf32", 212), *((t, 208) for t in TYPES[3:]), ("s8", 160)]
 
 
-@every_row("type_ columns", COLUMNS, parts=3)
+@every_row("type_ columns", COLUMNS, parts=4)
 def test_the_kernel_has_the_same_bits(type_: str, columns: int) -> None:
     w = dense(type_, 2, 70, columns)
     if type_ in ("s8", "u8"):  # every value, -128 among them

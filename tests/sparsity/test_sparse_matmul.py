@@ -20,7 +20,7 @@ RNG = np.random.default_rng(9)
 UNIT = {"f16": 2**-10, "bf16": 2**-7, "tf32": 2**-10, "e4m3": 2**-7, "e5m2": 2**-7}
 
 
-@every_row("case", CASES, ids=str, parts=5)
+@every_row("case", CASES, ids=str, parts=8)
 def test_right_against_f64(case: SparseProduct) -> None:
     w, x = case.operands()
     d = case.matmul(w, x, device="vm")
@@ -65,7 +65,7 @@ def test_bits_of_the_instruction(type_: str) -> None:
     assert (total == d.view(total.dtype)).all()
 
 
-@every_row("type_", NUMPY, parts=3)
+@every_row("type_", NUMPY, parts=4)
 def test_every_pattern_in_each_position_of_a_row(type_: str) -> None:
     w, identity = every_pattern(type_)
     assert (matmul(w, identity, device="vm") == w.decompress()).all()

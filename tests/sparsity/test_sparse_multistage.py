@@ -26,7 +26,7 @@ RNG = np.random.default_rng(80)
 A100 = device_spec("A100")
 
 
-@every_row("side", "ab", parts=3)
+@every_row("side", "ab", parts=7)
 @every_row("case", MULTISTAGE, ids=str)
 def test_every_type(case: SparseProduct, side: str) -> None:
     """A sparse B has the bits of Bᵀ as A: the instruction is the same."""

@@ -30,7 +30,7 @@ EMULATED = 256
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
-@every_row("arch", ARCHES, parts=47)
+@every_row("arch", ARCHES, parts=97)
 @every_row("name", ALL)
 def test_it_assembles_without_spills(name: str, arch: str) -> None:
     problem, config = ALL[name]
@@ -75,7 +75,7 @@ def test_a_sparse_operand_assembles_without_spills(arch: str, side: str) -> None
 SINGLE, DOUBLE = whole_and_odd("f32", 4, 8, 4, 8), whole_and_odd("f64", 8, 8, 8, 8)
 
 
-@every_row("arch", ARCHES, parts=59)
+@every_row("arch", ARCHES, parts=127)
 @every_row("problem", SINGLE)
 @every_row("config", SIMT, ids=str)
 def test_simt_assembles_without_spills(arch: str, problem: str, config: SimtConfig) -> None:
@@ -108,7 +108,7 @@ NARROW = {
 }
 
 
-@every_row("arch", ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120"), parts=47)
+@every_row("arch", ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120"), parts=97)
 @every_row("name", NARROW)
 def test_other_types_assemble(name: str, arch: str) -> None:
     problem, config = NARROW[name]

@@ -91,7 +91,7 @@ def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: 
     assert np.array_equal(product(laid(a, layout[0]), laid(b, layout[1]), **options), want)
 
 
-@every_row("layout", MAJORS, parts=5)
+@every_row("layout", MAJORS, parts=8)
 @every_row("config", FORMS)
 def test_every_instruction(config: str, layout: str) -> None:
     a, b = numbers((35, 50)), numbers((50, 41))
@@ -139,7 +139,7 @@ CASES = {
 }
 
 
-@every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=3)
+@every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=7)
 @every_row("gemm_case", CASES.values(), ids=CASES)
 def test_nothing_beside_d_is_written(config: str, gemm_case: GemmCase) -> None:
     check(gemm_case, VmDevice(FEW), config)

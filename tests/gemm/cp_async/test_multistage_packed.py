@@ -36,7 +36,7 @@ CASES = {
 }
 
 
-@every_row("types", PAIRS, ids="×".join, parts=8)
+@every_row("types", PAIRS, ids="×".join, parts=17)
 @every_row(("config", "sizes", "more"), CASES.values(), ids=CASES)
 def test_it_is_exact(
     types: tuple[str, str], config: str, sizes: tuple[int, int, int], more: dict[str, Any]

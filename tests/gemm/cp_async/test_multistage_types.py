@@ -56,7 +56,7 @@ def names(row: tuple[Any, ...]) -> str:
 # --- every layout, size and alignment -----------------------------------------------------------
 
 
-@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=7)
+@every_row("letters", ["tntt", "nttt", "ttnn", "nntn"], parts=17)
 @every_row("types", TYPES, ids=names)
 def test_every_layout(types: tuple[str, str, str], letters: str) -> None:
     case = GemmCase((45, 37, 150), types, layouts(letters), beta=1.0)

@@ -164,7 +164,7 @@ def test_c_may_be_d_where_tiles_overlap(
     assert np.array_equal(product(a, b, c=c, beta=2.0, config=text), want)
 
 
-@every_row("text", TILES[:3], parts=2)
+@every_row("text", TILES[:3], parts=4)
 @every_row("sizes", OVERLAPPING)
 def test_a_residual_may_be_d_where_tiles_overlap(
     sizes: tuple[int, int, int], text: str, monkeypatch: pytest.MonkeyPatch
@@ -206,7 +206,7 @@ PARTS = ("simt:16x32x8:4x8:3*3", "simt:32x64x16:4x8x4:2*2", "simt:32x32x16:4x8x2
          "simt:16x32x8:4x8:3*11")  # fmt: skip
 
 
-@every_row("text", PARTS, parts=6)
+@every_row("text", PARTS, parts=13)
 @every_row("sizes", [(33, 70, 77), (16, 64, 32), (1, 65, 5), (50, 9, 0)])
 def test_parts_of_k_are_added_in_order(sizes: tuple[int, int, int], text: str) -> None:
     """D, which no part must leave as it was, with C and by rows of no alignment."""

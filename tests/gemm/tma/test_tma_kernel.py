@@ -81,7 +81,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
 @every_row("config", [
     "tma:64x16x64:1:2@3", "tma:64x16x64:2p:2", "tma:64x16x64:1:2/2x2", "tma:64x16x64:1:2*2",
     "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~", "tma:64x16x64:1:2d", "tma:64x16x64:2p:2d",
-], parts=7)  # fmt: skip
+], parts=17)  # fmt: skip
 @every_row("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
 def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     """D = 2 · D in place, without K: what is done twice would be four times itself."""
@@ -104,7 +104,7 @@ def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], conf
     check(GemmCase(sizes, HALF, layouts("tntt")), VmDevice(FEW), config)
 
 
-@every_row("n", [5, 61, 62, 66], parts=11)
+@every_row("n", [5, 61, 62, 66], parts=23)
 @every_row("pad", [0, 2, 3, 6])
 @every_row("config", ["tma:64x64x64:1:2*2", "tma:64x64x64:1:2*2~", "tma:64x64x64:2p:2+2@2"])
 def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(

@@ -61,7 +61,7 @@ def check(problem: Problem, config: TmaConfig) -> None:
         assert not cubin.spills, config
 
 
-@every_row("kind", KINDS, parts=4)
+@every_row("kind", KINDS, parts=11)
 @every_row("size", SIZES, ids=str)
 def test_what_is_chosen_keeps_its_speed(kind: str, size: tuple[int, int, int]) -> None:
     for config in chosen(KINDS[kind], size)[:1]:

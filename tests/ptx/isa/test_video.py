@@ -53,7 +53,7 @@ def ours(f: Form, *operands: np.ndarray) -> list[int]:
     return integers(f.row.meaning(Machine(), f, *values)).tolist()
 
 
-@every_row("mnemonic", mnemonics, parts=4)
+@every_row("mnemonic", mnemonics, parts=11)
 def test_every_form_with_any_marks(mnemonic: str) -> None:
     stream = Stream("video", mnemonic)
     for f in drawn(mnemonic):

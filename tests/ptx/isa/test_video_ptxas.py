@@ -41,7 +41,7 @@ def lines(opcode: str) -> Iterator[str]:
             yield f"{opcode} {', '.join(['%r0', *some])};"
 
 
-@every_row("opcode", FORMS, parts=11)
+@every_row("opcode", FORMS, parts=23)
 @every_row(("target", "version"), [("sm_75", "6.3"), ("sm_90a", "8.0"), ("sm_120a", "8.7")])
 def test_ptxas_agrees(target: str, version: str, opcode: str) -> None:
     head = f".version {version}\n.target {target}\n.address_size 64\n.entry k(){{ {DECLARATIONS}\n"

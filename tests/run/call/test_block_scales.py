@@ -39,7 +39,7 @@ from tilewright.run.call.request import BlockScales
 bf16 = dtype("bf16").numpy
 
 
-@every_row("case", CASES, ids=str, parts=4)
+@every_row("case", CASES, ids=str, parts=8)
 def test_block_scales(case: BlockScaledCase) -> None:
     split = "*" in case.config or "+" in case.config
     a, b, scales = operands(
@@ -49,7 +49,7 @@ def test_block_scales(case: BlockScaledCase) -> None:
     assert same(got, reference(a, b, scales))
 
 
-@every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str, parts=3)
+@every_row("case", list(zip(COPIED, CONTIGUOUS, strict=True)), ids=str, parts=5)
 def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, str]]) -> None:
     (config, scaling, mnk, _), contiguous = case
     split = "*" in config

@@ -34,7 +34,7 @@ def held(opcode: str, blocks) -> list[int]:
     return [b for b in blocks if checksums(opcode, b, 1, simt.run)[0] != KEPT[opcode][b]]
 
 
-@every_row("opcode", FORMS, parts=4)
+@every_row("opcode", FORMS, parts=11)
 def test_approximations_equal_the_h200(opcode):
     blocks = random.Random(opcode).sample(range(BLOCKS), 4)
     assert not held(opcode, [*blocks, *random.Random(opcode).sample(EDGES, 2)])

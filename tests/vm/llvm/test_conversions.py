@@ -24,7 +24,7 @@ def results(batch: list[str], inputs: np.ndarray, step: bool) -> np.ndarray:
     return on_vm(ptx, inputs, made, "sm_100a", (lambda s: None) if step else None)
 
 
-@every_row("batch", lambda: batches("sm_100a"), ids=lambda b: b[0], parts=10)
+@every_row("batch", lambda: batches("sm_100a"), ids=lambda b: b[0], parts=23)
 def test_both_evaluators_give_the_exact_bits(batch):
     inputs = planes(batch, COUNT, Stream(*batch))
     exact = np.array([exact_results(opcode, inputs) for opcode in batch])

@@ -87,7 +87,7 @@ def summed(i: mma.MmaInstruction) -> bool:
     return not (i.asynchronous or isinstance(i.arithmetic, mma.LoweredDotAdd))
 
 
-@every_row(("arch", "case"), elsewhere, ids=str, parts=12)
+@every_row(("arch", "case"), elsewhere, ids=str, parts=29)
 def test_arithmetic_of_each_architecture(arch, case):
     tiles, words = mixed(case, 2)
     expected = np.concatenate([t.expected() for t in tiles])
@@ -95,7 +95,7 @@ def test_arithmetic_of_each_architecture(arch, case):
     np.testing.assert_array_equal(tiles[0].read(made), expected)
 
 
-@every_row("case", lambda: one_of_each("sm_90a"), ids=str, parts=7)
+@every_row("case", lambda: one_of_each("sm_90a"), ids=str, parts=17)
 def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
     tiles, words = mixed(case, 3)
     expected = np.concatenate([t.expected() for t in tiles])

@@ -97,7 +97,7 @@ def run(function, i: MmaInstruction, tiles: Tiles) -> np.ndarray:
     return np.stack(made)
 
 
-@every_row("features", FEATURES, parts=3)
+@every_row("features", FEATURES, parts=7)
 @every_row("name", SUMS)
 def test_the_bits_do_not_depend_on_vector_instructions(name, features):
     opcode, arch = SUMS[name]
@@ -123,7 +123,7 @@ def test_sum_of_one_large_and_many_small_products_truncates_like_the_unit():
     assert made[1] == 2.0**15
 
 
-@every_row("features", FEATURES, parts=3)
+@every_row("features", FEATURES, parts=4)
 @every_row("name", ["bf16", "tf32"])
 @every_row("reach", [NARROW, NARROW + 1])
 def test_narrow_and_wide_cores_at_the_f32_exponent_limit(reach, name, features):
