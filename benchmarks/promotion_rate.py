@@ -6,34 +6,49 @@
 Each SM has one CTA, of which two warpgroups multiply the same stage of shared memory again and
 again, 64 rows each. ``own``: meanwhile they promote the accumulators of the k-block before, as the
 mainloops with block scales do; scales are in registers (``-lds``: loaded from shared memory).
-``third``: a third warpgroup executes f32 instructions on registers of its own. A line has the
-cycles of a k-block, of which the tensor cores need 512 (three warpgroups 768), and for ``third``
-those of an f32 instruction of a warp. Needs an NVIDIA GPU of sm_90a and PyTorch.
+``third``: a third warpgroup executes f32 instructions on registers of its own. ``spread``: in the
+machine code the wgmmas are spread over the promotion. ``later``: the second warpgroup begins some
+cycles later. ``copies``: a warp more copies 32 KB after 32 KB to shared memory. ``lds``: two
+columns' scales by each LDS.64, or four by LDS.128, added and not multiplied. A line has the
+cycles of a k-block, of which the tensor cores need 512 (three warpgroups 768), for ``third``
+those of an f32 instruction of a warp, for ``copies`` those of 32 KB. Needs an NVIDIA GPU of sm_90a
+and PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
+
 import torch
+from spread_wgmmas import spread
 
 import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
 from tilewright.gemm.tma.tma_operand import WGMMA_K, TmaOperand
+from tilewright.run.devices.cuda_device import CudaDevice
 
 COLUMNS, DEPTH, WARPGROUP = 128, 128, 128
 K_BLOCKS = 2048
 CHAINS, INSTRUCTIONS = 32, 256  # of a warp of the third warpgroup: independent ones; of a turn
 FEW_PAIRS = 8  # registers for scales, with three warpgroups
 NEVER = (1 << 32) - 1
+COPY, COPY_PARTS = 32768, 4
+SPREAD_MARK = 424240  # in PTX, plus the number of wgmmas that stay together
 
 
 class Mode(NamedTuple):
     """``wgmmas`` of a k-block; ``promotion``: what adds its accumulators, or what the ``third``
-    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators.
+    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators. ``later``: cycles
+    by which the second warpgroup begins later; ``spread``: the wgmmas before the promotion, others
+    amid it; ``second``: what the second warpgroup does, if not both.
     """
 
     name: str
@@ -42,6 +57,10 @@ class Mode(NamedTuple):
     third: bool = False
     groups: int = 2
     sets: int = 2
+    later: int = 0
+    spread: int = 0
+    copies: bool = False
+    second: str = "own"
 
 
 OWN = "add", "add2", "fma-shared", "fma", "mul-add", "products", "products-lds", "rows"
@@ -55,6 +74,22 @@ MODES = [
     *(Mode(f"own {x}, one set", promotion=x, sets=1) for x in ("add", "add2", "products", "rows")),
     *(Mode(f"own {x}, one set, three warpgroups", promotion=x, sets=1, groups=3)
       for x in ("add", "add2", "rows")),
+    *(Mode(f"own {x}, second later {n}", promotion=x, later=n)
+      for x in ("products", "rows") for n in (150, 250, 350)),
+    *(Mode(f"own {x}, spread {n}", promotion=x, spread=n)
+      for x in ("add2", "products", "rows") for n in (1, 2, 3)),
+    Mode("own products, spread 1, second later 250", promotion="products", spread=1, later=250),
+    Mode("own products, one warpgroup, spread 1", promotion="products", spread=1, groups=1),
+    *(Mode(f"own products, one warpgroup, {n} wgmma", n, "products", groups=1) for n in range(4)),
+    Mode("own products, second wgmmas", promotion="products", second="wgmmas"),
+    Mode("own products, second promotes", promotion="products", second="promotes"),
+    Mode("own none", promotion="none"),
+    *(Mode(f"own {x}{', no wgmma' * (not n)}", n, x)
+      for x in ("lds32", "lds64", "lds128", "lds32-unused", "lds64-unused", "lds128-unused",
+                "products-lds128")
+      for n in (4, 0)),
+    *(Mode(f"own {x}, copies{', no wgmma' * (not n)}", n, x, copies=True)
+      for x in ("none", "add", "products", "lds64", "lds128") for n in (4, 0)),
     *(Mode(f"third {x}", promotion=x, third=True) for x in THIRD),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True) for x in THIRD),
 ]  # fmt: skip
@@ -67,19 +102,25 @@ class Kernel:
         self.mode = mode
         self.left = TmaOperand("e4m3", 64 * mode.groups, DEPTH, "k")
         self.right = TmaOperand("e4m3", COLUMNS, DEPTH, "k")
-        self.threads = WARPGROUP * (mode.groups + mode.third)
+        self.threads = WARPGROUP * (mode.groups + (mode.third or mode.copies))
         params = {"data": "ptr f32", "clocks": "ptr b32", "out": "ptr f32", "count": "u32"}
 
         def body(k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
             self.body(k, data, clocks, out, count)
 
-        self.kernel = tilewright.kernel(body, params=params, block=self.threads)
+        self.kernel = tilewright.kernel(body, params=params, block=self.threads, min_ctas=1)
 
     def body(self, k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
         mode = self.mode
         size = self.left.bytes + self.right.bytes
         self.stage = k.dynamic_shared(size, 1024)
         self.scales = k.dynamic_shared(1024, 16, dtype="f32")
+        if mode.copies:
+            self.copied = k.dynamic_shared(2 * COPY, 128)
+            self.full = k.dynamic_shared(16, 8)
+            with k.when(k.tid.x == 0):
+                for i in range(2):
+                    k.mbarrier_init(self.full.address() + 8 * i, 1)
         words = self.stage.cast("b32")
         for i in k.range(k.tid.x, size // 4, self.threads, unroll=False):
             words[i] = 0
@@ -90,15 +131,20 @@ class Kernel:
         begun = k.special("clock")
         with k.if_(self.group < mode.groups):
             self.multiply()
-        if mode.third:
+        if mode.third or mode.copies:
             with k.else_():
-                self.execute()
+                if mode.copies:
+                    self.copy()
+                else:
+                    self.execute()
         taken = k.special("clock") - begun
         with k.when(k.tid.x % WARPGROUP == 0):
             clocks[k.ctaid.x * 4 + self.group] = taken.view("b32")
 
     def multiply(self) -> None:
         k, mode = self.k, self.mode
+        if mode.copies:
+            k.setmaxnreg(240, inc=True)
         own = (self.group * (self.left.byte_offset(64, 0) >> 4)).to("u64")
         a = descriptor_start(self.stage.address()) | self.left.descriptor_bits(64)
         first = self.stage.address() + self.left.bytes
@@ -107,12 +153,14 @@ class Kernel:
         self.sets = [list(k.array("f32", COLUMNS // 2)) for _ in range(mode.sets)]
         self.total = list(k.array("f32", COLUMNS // 2))
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
+        if mode.spread:
+            k.var("u32", SPREAD_MARK + mode.spread)
         most = FEW_PAIRS if mode.groups > 2 else COLUMNS // 4
         pairs = most if mode.promotion in SCALED and not mode.third else 0
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(pairs)]
         for x in self.total:
             x.set(0.0)
-        if not mode.wgmmas:
+        if not mode.wgmmas or mode.second == "promotes":
             for registers in self.sets:
                 for i, x in enumerate(registers):
                     x.set(self.data[64 + i])
@@ -129,6 +177,33 @@ class Kernel:
 
     def alternate(self) -> None:
         """The tensor cores write one set while the other one is promoted."""
+        k, mode = self.k, self.mode
+        if mode.later:
+            begun = k.special("clock")
+            with k.if_(self.group == 1):
+                with k.while_(lambda: k.special("clock") - begun < mode.later):
+                    pass
+        if mode.second != "own":
+            with k.if_(self.group == 1):
+                self.alternate_other()
+            with k.else_():
+                self.alternate_own()
+        else:
+            self.alternate_own()
+
+    def alternate_other(self) -> None:
+        """The second warpgroup's part, for longer than that of the first one."""
+        k = self.k
+        for _ in k.range(0, self.count, unroll=False):
+            for i in (1, 0):
+                if self.mode.second == "wgmmas":
+                    self.issue(i)
+                    k.wgmma_wait(1)
+                else:
+                    self.promote(1 - i)
+        k.wgmma_wait(0)
+
+    def alternate_own(self) -> None:
         k = self.k
         self.issue(0)
         for _ in k.range(0, self.count >> 1, unroll=False):
@@ -161,11 +236,11 @@ class Kernel:
 
     def promote(self, index: int) -> None:
         k, kind, rows = self.k, self.mode.promotion, self.rows
-        if self.mode.third:
+        if self.mode.third or kind == "none":
             return
         for first in range(0, len(self.total), 4):
             self.promote_four(self.sets[index][first : first + 4], first)
-        if kind in ("products", "products-lds", "rows", "mul-add"):  # others the next time
+        if kind in ("products", "products-lds", "products-lds128", "rows", "mul-add"):  # others the next time
             for x in rows:
                 k.add(x, x, into=x)
 
@@ -175,7 +250,9 @@ class Kernel:
         t = self.total[first : first + 4]
         row = [rows[0], rows[0], rows[1], rows[1]]
         pair = (self.pairs * 4)[first // 2 : first // 2 + 2]
-        if kind in ("add", "add2"):
+        if kind.startswith("lds"):
+            self.read(kind, first)
+        elif kind in ("add", "add2"):
             for i in range(4):
                 k.add(t[i], x[i], into=t[i])
             for i in range(4 if kind == "add2" else 0):
@@ -191,10 +268,47 @@ class Kernel:
             if kind == "products-lds":
                 there = self.scales + ((k.tid.x & 3) * 2 + 2 * first)
                 pair = there.aligned(8).load(2, order="volatile")
+            elif kind == "products-lds128":
+                if first % 8 == 0:
+                    there = self.scales + ((k.tid.x & 3) * 4 + 2 * first)
+                    self.four = there.aligned(16).load(4, order="volatile")
+                pair = self.four[first % 8 // 2 : first % 8 // 2 + 2]
             factors = {"fma": pair * 2, "fma-shared": row}.get(kind)
             factors = factors or [a * b for a in rows for b in pair]
             for i in range(4):
                 k.mad(x[i], factors[i], t[i], into=t[i])
+
+    def read(self, kind: str, first: int) -> None:
+        """Add the scales of two columns of each of two rows' accumulators."""
+        k, words = self.k, int(kind.removeprefix("lds").removesuffix("-unused")) // 32
+        if first % (2 * words) and words == 4:
+            return
+        own = (k.tid.x & 3) * max(words, 2)
+        for i in range(max(2 // words, 1)):
+            there = (self.scales + (own + i + 2 * first)).aligned(4 * words)
+            found = there.load(words, order="volatile")
+            for n, x in enumerate(found if "unused" not in kind else ()):
+                t = self.total[first + i + n]
+                k.add(t, x, into=t)
+
+    def copy(self) -> None:
+        """Copies to shared memory, two in flight."""
+        k, part = self.k, COPY // COPY_PARTS
+        source = self.data.cast("b8")
+        k.setmaxnreg(24, inc=False)
+        with k.if_(k.tid.x % WARPGROUP == 0):
+            for i in k.range(0, self.count, unroll=False):
+                stage = i & 1
+                full = self.full.address() + stage * 8
+                with k.if_(i >= 2):
+                    k.mbarrier_wait(full, ((i >> 1) - 1) & 1)
+                k.mbarrier_arrive(full, bytes=COPY)
+                for n in range(COPY_PARTS):
+                    to = self.copied.address() + stage * COPY + n * part
+                    k.bulk_load(to, source + n * part, part, full)
+            for n in range(2):
+                last = self.count - 2 + n
+                k.mbarrier_wait(self.full.address() + (last & 1) * 8, (last >> 1) & 1)
 
     def execute(self) -> None:
         """f32 instructions of the third warpgroup."""
@@ -215,18 +329,35 @@ class Kernel:
                 self.out.store(z, order="volatile")
 
 
+ASSEMBLE = CudaDevice.assemble
+
+
+def assemble(self: CudaDevice, traced: Any) -> Any:
+    made = ASSEMBLE(self, traced)
+    for own in (1, 2, 3):
+        if str(SPREAD_MARK + own) in traced.ptx:
+            code, changed = spread(made.code, traced.name, own=own)
+            if changed != 2:
+                print(f"spread {own}: {changed} places")
+            return made._replace(code=code) if hasattr(made, "_replace") else replace(made, code=code)
+    return made
+
+
+CudaDevice.assemble = assemble  # type: ignore[method-assign]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--modes", default="", help="only those that contain this")
+    parser.add_argument("--modes", default="", help="only those that contain one of these")
     given = parser.parse_args()
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    data, out = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
+    data, out = torch.ones(COPY // 4, device="cuda"), torch.zeros(256, device="cuda")
     clocks = torch.zeros(sms * 4, device="cuda", dtype=torch.int32)
-    kernels = [Kernel(mode) for mode in MODES if given.modes in mode.name]
+    kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in given.modes.split(","))]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda x: x.kernel[sms](data, clocks, out, 2), kernels))
     torch.cuda.synchronize()
-    print("| mode | cycles of a k-block | of an f32 instruction |\n|---|---|---|")
+    print("| mode | cycles of a k-block | of an f32 instruction, or a copy |\n|---|---|---|")
     for kernel in kernels:
         mode, taken = kernel.mode, []
         for count in (K_BLOCKS, 2 * K_BLOCKS):
@@ -234,8 +365,9 @@ def main() -> None:
             torch.cuda.synchronize()
             taken.append(clocks.view(sms, 4).double().median(0).values.cpu())
         of = (taken[1] - taken[0]) / K_BLOCKS
-        instruction = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else ""
-        print(f"| {mode.name} | {of[: mode.groups].max():.0f} | {instruction} |", flush=True)
+        more = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else f"{of[2]:.0f}" * mode.copies
+        own = of[:1] if mode.second != "own" else of[: mode.groups]
+        print(f"| {mode.name} | {own.max():.0f} | {more} |", flush=True)
 
 
 if __name__ == "__main__":
