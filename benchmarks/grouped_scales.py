@@ -14,11 +14,11 @@ A row is KIND-GROUPS:SIZES, then the variants to time beside torch:
 A variant is a configuration, or ``chosen``; ``warp`` (chosen, with scales of A at a pitch that no
 tensor map has, so that a warp copies them), ``full`` (masked, without ``expected_rows``), ``add``
 (D = the product + C), or ``bf16`` (the same in bf16), which may be followed by ``/`` and a
-configuration. torch multiplies bf16, the rows of masked groups without gaps. A line of the Markdown
-table has median times of CUDA-graph replays, interleaved on a busy GPU, with random inputs that
-rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some
-rows. Kernels are compiled in threads before anything is timed. Needs an NVIDIA GPU of sm_90a and
-PyTorch.
+configuration; along K ``deepgemm/FILE.cubin`` (``compare/k_grouped_peer.py``). torch multiplies
+bf16, the rows of masked groups without gaps. A line of the Markdown table has median times of
+CUDA-graph replays, interleaved on a busy GPU, with random inputs that rotate past the L2; the ratio
+to torch; and the largest |error| / (|A| |B|) against f64 in some rows. Kernels are compiled in
+threads before anything is timed. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
+from compare.k_grouped_peer import KGroupedPeer
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, Ratio, calls
 
@@ -132,7 +133,23 @@ class Case:
             return torch.mm(s["packed"], s["wide_b"][0])
         return torch._grouped_mm(s["packed"], s["wide_b"], offs=self.ends)
 
+    def _peer(self, path: str) -> Work:
+        """DeepGEMM's product, which adds to D."""
+        peer = KGroupedPeer(path)
+        if (peer.m, peer.n, peer.groups) != (self.rows, self.n, self.groups):
+            raise SystemExit(f"{path} is for {peer.groups} groups of {peer.m}×{peer.n}")
+        for s in self.sets:
+            peer.add(s, self.k)
+
+        def work(i: int) -> torch.Tensor:
+            peer.run(i % len(self.sets))
+            return self.sets[i % len(self.sets)]["d"]
+
+        return work
+
     def _work(self, kind: str, config: str | None) -> Work:
+        if kind == "deepgemm":
+            return self._peer(config or "")
         options: dict[str, Any] = {"config": config}
         if self.masked:
             options["counts"] = self.counts

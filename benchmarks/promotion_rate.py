@@ -65,6 +65,8 @@ class Mode(NamedTuple):
 
 OWN = "add", "add2", "fma-shared", "fma", "mul-add", "products", "products-lds", "rows"
 SCALED = "products", "rows", "fma"  # with the scales of columns in registers
+CHANGING = "products", "products-lds", "products-lds128", "rows", "mul-add"  # rows' scales, or
+# their products would be computed once
 THIRD = "add", "mul", "fma-shared", "fma"
 MODES = [
     *(Mode(f"own {x}", promotion=x) for x in OWN),
@@ -180,9 +182,8 @@ class Kernel:
         k, mode = self.k, self.mode
         if mode.later:
             begun = k.special("clock")
-            with k.if_(self.group == 1):
-                with k.while_(lambda: k.special("clock") - begun < mode.later):
-                    pass
+            with k.if_(self.group == 1), k.while_(lambda: k.special("clock") - begun < mode.later):
+                pass
         if mode.second != "own":
             with k.if_(self.group == 1):
                 self.alternate_other()
@@ -240,7 +241,7 @@ class Kernel:
             return
         for first in range(0, len(self.total), 4):
             self.promote_four(self.sets[index][first : first + 4], first)
-        if kind in ("products", "products-lds", "products-lds128", "rows", "mul-add"):  # others the next time
+        if kind in CHANGING:
             for x in rows:
                 k.add(x, x, into=x)
 
@@ -339,7 +340,7 @@ def assemble(self: CudaDevice, traced: Any) -> Any:
             code, changed = spread(made.code, traced.name, own=own)
             if changed != 2:
                 print(f"spread {own}: {changed} places")
-            return made._replace(code=code) if hasattr(made, "_replace") else replace(made, code=code)
+            return replace(made, code=code)
     return made
 
 
@@ -353,7 +354,8 @@ def main() -> None:
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     data, out = torch.ones(COPY // 4, device="cuda"), torch.zeros(256, device="cuda")
     clocks = torch.zeros(sms * 4, device="cuda", dtype=torch.int32)
-    kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in given.modes.split(","))]
+    chosen = given.modes.split(",")
+    kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in chosen)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda x: x.kernel[sms](data, clocks, out, 2), kernels))
     torch.cuda.synchronize()
