@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
 
 import torch
-from spread_wgmmas import spread
+from spread_wgmmas import REPLACEMENTS, replaced, spread
 
 import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
@@ -42,13 +42,15 @@ FEW_PAIRS = 8  # registers for scales, with three warpgroups
 NEVER = (1 << 32) - 1
 COPY, COPY_PARTS = 32768, 4
 SPREAD_MARK = 424240  # in PTX, plus the number of wgmmas that stay together
+REPLACED_MARK = 434340  # plus the number of the replacement
 
 
 class Mode(NamedTuple):
     """``wgmmas`` of a k-block; ``promotion``: what adds its accumulators, or what the ``third``
     warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators. ``later``: cycles
     by which the second warpgroup begins later; ``spread``: the wgmmas before the promotion, others
-    amid it; ``second``: what the second warpgroup does, if not both.
+    amid it; ``second``: what the second warpgroup does, if not both; ``replaced``: what stands in
+    the machine code for the second of two FADDs.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Mode(NamedTuple):
     spread: int = 0
     copies: bool = False
     second: str = "own"
+    replaced: str = ""
 
 
 OWN = "add", "add2", "fma-shared", "fma", "mul-add", "products", "products-lds", "rows"
@@ -86,6 +89,8 @@ MODES = [
     Mode("own products, second wgmmas", promotion="products", second="wgmmas"),
     Mode("own products, second promotes", promotion="products", second="promotes"),
     Mode("own none", promotion="none"),
+    *(Mode(f"own add2, second is {x}{', no wgmma' * (not n)}", n, "add2", replaced=x)
+      for x in REPLACEMENTS for n in (4, 0)),
     *(Mode(f"own {x}{', no wgmma' * (not n)}", n, x)
       for x in ("lds32", "lds64", "lds128", "lds32-unused", "lds64-unused", "lds128-unused",
                 "products-lds128")
@@ -157,6 +162,8 @@ class Kernel:
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
         if mode.spread:
             k.var("u32", SPREAD_MARK + mode.spread)
+        if mode.replaced:
+            k.var("u32", REPLACED_MARK + list(REPLACEMENTS).index(mode.replaced))
         most = FEW_PAIRS if mode.groups > 2 else COLUMNS // 4
         pairs = most if mode.promotion in SCALED and not mode.third else 0
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(pairs)]
@@ -341,6 +348,12 @@ def assemble(self: CudaDevice, traced: Any) -> Any:
             if changed != 2:
                 print(f"spread {own}: {changed} places")
             return replace(made, code=code)
+    for i, kind in enumerate(REPLACEMENTS):
+        if str(REPLACED_MARK + i) in traced.ptx:
+            code, changed = replaced(made.code, traced.name, kind)
+            if changed < 2 * COLUMNS // 2:
+                print(f"replaced: {changed}")
+            return replace(made, code=code)
     return made
 
 
@@ -368,8 +381,8 @@ def main() -> None:
             taken.append(clocks.view(sms, 4).double().median(0).values.cpu())
         of = (taken[1] - taken[0]) / K_BLOCKS
         more = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else f"{of[2]:.0f}" * mode.copies
-        own = of[:1] if mode.second != "own" else of[: mode.groups]
-        print(f"| {mode.name} | {own.max():.0f} | {more} |", flush=True)
+        shown = ", ".join(f"{x:.0f}" for x in of[: mode.groups])
+        print(f"| {mode.name} | {shown} | {more} |", flush=True)
 
 
 if __name__ == "__main__":
