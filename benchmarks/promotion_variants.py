@@ -12,6 +12,8 @@ A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, 
     eighth    the same with every eighth
     steady    FP32 instructions that do not yield
     yields    FP32 instructions that yield and keep nothing
+    spread1   as chosen; of the wgmmas of a k-block all but one are spread over the promotion
+    spread2   all but two, and so on
     turns     as chosen; the warpgroups of a CTA issue their wgmmas in turns
     exact     the product without scales, promoted as exact 8-bit floats are
 
@@ -41,6 +43,7 @@ import torch
 from compare.peers import machine
 from compare.stats import Ratio
 from grouped_scales import Case, Work, compile_ahead, timed
+from spread_wgmmas import spread
 
 import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
@@ -120,6 +123,14 @@ def keeps(cubin: Any, name: str, each: int = 0) -> Any:
 SHIPPED: Edit = cuda_device.rescheduled
 
 
+def spread_out(cubin: Any, name: str, own: int) -> Any:
+    cubin = SHIPPED(cubin, name)
+    code, changed = spread(cubin.code, name, own=own)
+    if not changed:
+        raise ValueError("no promotion was found")
+    return replace(cubin, code=code)
+
+
 class Variant(NamedTuple):
     """What is done with ptxas' code, and whether warpgroups issue in turns."""
 
@@ -130,6 +141,7 @@ class Variant(NamedTuple):
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
     "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
+    **{f"spread{n}": Variant(partial(spread_out, own=n)) for n in (1, 2, 3)},
     "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
 NAMES = list(VARIANTS)

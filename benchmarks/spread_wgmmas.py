@@ -6,8 +6,9 @@ all but the first into the FP32 instructions behind the wait for the set before,
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import replace as dataclass_replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tilewright.sass.sass_instruction import encode_instruction
 from tilewright.sass.sass_text import parse_instruction
 
 FP32 = "FFMA", "FMUL", "FADD"
-ENDS = "BRA", "WARPGROUP", "BAR", "SYNCS", "EXIT", "CALL", "WARPSYNC"
+ENDS = "BRA", "WARPGROUP", "BAR", "EXIT", "CALL"
 LEAST = 32  # FP32 instructions of a promotion
 
 
@@ -37,40 +38,152 @@ def shown(x: Any) -> str:
     return str(x.text)
 
 
-def spread(code: bytes, name: str, wgmmas: int = 4, own: int = 1) -> tuple[bytes, int]:
+class Block:
+    """The instructions of a promotion, in their order, and what was changed in them."""
+
+    def __init__(self, file: CubinFile, name: str) -> None:
+        self.sm, self.table = file.sm, encoding_table(file.sm)
+        self.instructions = [x for _, x in decode_code(self.table, file.code(name))]
+        self.words = np.frombuffer(file.code(name), "<u8").reshape(-1, 2).copy()
+        self.effects = [self.effects_of(x) for x in self.instructions]
+        self.order = list(range(len(self.words)))
+        used = {n for x in self.effects if x for file_, n in x.reads | x.writes if file_ == "UR"}
+        self.free = list(range(max(used) + 1, 62))
+
+    def effects_of(self, x: Any) -> Any:
+        if x.text is None:
+            return None
+        found = register_effects(self.sm, x.text)
+        if head(x) != "QGMMA":
+            return found
+        first = min(n for file, n in found.reads if file == "UR")  # two descriptors of 64 bits
+        return replace(found, reads=found.reads | {("UR", first + i) for i in range(4)})
+
+    def written(self, i: int) -> set[Any]:
+        return set(self.effects[i].writes)
+
+    def rename(self, i: int, old: int, new: int, result: bool) -> None:
+        """Let instruction ``i`` write, or read, uniform register ``new`` instead of ``old``."""
+        x = self.instructions[i]
+        operands = str(x.text).partition(" ")
+        first, comma, rest = operands[2].partition(",")
+        pattern, to = rf"\bUR{old}\b", f"UR{new}"
+        if result:
+            first = re.sub(pattern, to, first)
+        elif head(x) in ("SYNCS", "ST", "STS"):
+            first, rest = (re.sub(pattern, to, part) for part in (first, rest))
+        else:
+            rest = re.sub(pattern, to, rest)
+        text = parse_instruction(f"{operands[0]} {first}{comma}{rest}")
+        made = encode_instruction(self.table, text, x.control, 16 * (i + 1))
+        self.instructions[i], self.effects[i] = made, self.effects_of(made)
+        self.words[i] = made.raw & (1 << 64) - 1, made.raw >> 64
+
+    def set_stall(self, i: int, stall: int, yields: bool = False) -> None:
+        word = int(self.words[i, 1]) & ~(31 << 41)
+        self.words[i, 1] = word | (stall | (not yields) << 4) << 41
+
+    def stall(self, i: int) -> int:
+        return int(self.words[i, 1]) >> 41 & 15
+
+
+AHEAD = 8  # FP32 instructions between a descriptor and its wgmma
+
+
+def spread(
+    code: bytes, name: str, wgmmas: int = 4, own: int = 1, slow: bool = False
+) -> tuple[bytes, int]:
     """The cubin and the number of places that were changed; the first ``own`` of the ``wgmmas``
-    stay together.
+    stay together. ``slow``: what stood before a moved instruction stalls as long as both did.
     """
     file = CubinFile.parse(code)
-    instructions = [x for _, x in decode_code(encoding_table(file.sm), file.code(name))]
-    words = np.frombuffer(file.code(name), "<u8").reshape(-1, 2).copy()
-    effects = [None if x.text is None else register_effects(file.sm, x.text) for x in instructions]
+    block = Block(file, name)
+    instructions = block.instructions
     none = next((i for i, x in enumerate(instructions)
                  if "DEPBAR" in shown(x) and "gsb0, 0x0" in shown(x)), None)  # fmt: skip
     changed = 0
-    order = list(range(len(words)))
     for at, x in enumerate(instructions):
         if "DEPBAR" not in shown(x) or "gsb0, 0x1" not in shown(x) or none is None:
             continue
-        moved = queued(instructions, at, wgmmas)[own:]
+        every = queued(instructions, at, wgmmas)
         region = region_of(instructions, at)
         fp32 = [i for i in region if head(instructions[i]) in FP32]
-        if not moved or len(fp32) < LEAST or clashes(effects, moved, region):
+        if not every or len(fp32) < LEAST:
             continue
-        parts = len(moved) + 1
-        behind = {fp32[len(fp32) * (n + 1) // parts - 1]: i for n, i in enumerate(moved)}
-        made = [i for i in range(moved[0], at + 1) if i not in moved]
-        for i in region:
-            made.append(i)
-            if i in behind:
-                made.append(behind[i])
-        order[moved[0] : region[-1] + 1] = made
-        control = int(words[at, 1]) >> 41 << 41
-        words[at, 0] = words[none, 0]
-        words[at, 1] = control | int(words[none, 1]) & (1 << 41) - 1
-        changed += 1
+        changed += moved_apart(block, at, every, own, region, fp32, slow)
+        control = int(block.words[at, 1]) >> 41 << 41
+        block.words[at, 0] = block.words[none, 0]
+        block.words[at, 1] = control | int(block.words[none, 1]) & (1 << 41) - 1
     index = file.index(TEXT + name)
-    return file.with_data(index, words[order].tobytes()).build(), changed
+    return file.with_data(index, block.words[block.order].tobytes()).build(), changed
+
+
+def moved_apart(
+    block: Block, wait: int, every: list[int], own: int, region: list[int], fp32: list[int],
+    slow: bool,
+) -> int:  # fmt: skip
+    """Move the wgmmas of a promotion but the first ``own``, with their descriptors."""
+    moved, begin, end = every[own:], every[own - 1] + 1, region[-1]
+    feeders = {i: descriptors(block, i, begin) for i in moved}
+    gone = set(moved) | {j for i in moved for j in feeders[i]}
+    parts = len(moved) + 1
+    behind: dict[int, list[int]] = {}
+    for n, i in enumerate(moved):
+        place = len(fp32) * (n + 1) // parts - 1
+        while block.instructions[fp32[place]].text.reuse:
+            place += 1
+        behind.setdefault(fp32[place - AHEAD], []).extend(feeders[i])
+        behind.setdefault(fp32[place], []).append(i)
+    made: list[int] = []
+    for i in range(begin, end + 1):
+        if i not in gone:
+            made.append(i)
+            made += behind.get(i, [])
+        elif slow and made and made[-1] not in gone:
+            block.set_stall(made[-1], min(15, block.stall(made[-1]) + block.stall(i)))
+    for i in gone:
+        block.set_stall(i, 2)
+    rename_clashes(block, made, gone, moved)
+    block.order[begin : end + 1] = made
+    return 1
+
+
+def descriptors(block: Block, wgmma: int, begin: int) -> list[int]:
+    """The UIADD3.64 from ``begin`` on that write what a wgmma reads."""
+    needed = {r for r in block.effects[wgmma].reads if r[0] == "UR"}
+    found = []
+    for j in range(wgmma - 1, begin - 1, -1):
+        hit = block.written(j) & needed
+        if hit:
+            needed -= hit
+            if opcode(block.instructions[j]) == "UIADD3.64":
+                found.append(j)
+    return found[::-1]
+
+
+def rename_clashes(block: Block, made: list[int], gone: set[int], moved: list[int]) -> None:
+    """Give other uniform registers to what now overwrites those that a moved wgmma still reads."""
+    last = max(made.index(i) for i in moved)
+    needed = {r for i in gone for r in block.effects[i].reads | block.written(i) if r[0] == "UR"}
+    for at, i in enumerate(made[:last]):
+        clash = block.written(i) & needed
+        if i in gone or not clash:
+            continue
+        ((_, old),) = clash
+        new = block.free.pop(0)
+        block.rename(i, old, new, True)
+        for j in made[at + 1 :]:
+            if j not in gone and ("UR", old) in block.effects[j].reads:
+                block.rename(j, old, new, False)
+            if j not in gone and ("UR", old) in block.written(j):
+                break
+        else:
+            following = range(max(made) + 1, len(block.instructions))
+            first = next(
+                j for j in following if ("UR", old) in {*block.effects[j].reads, *block.written(j)}
+            )
+            if ("UR", old) in block.effects[first].reads:
+                raise SystemExit(f"UR{old} is read behind the promotion")
 
 
 def queued(instructions: list[Any], wait: int, wgmmas: int) -> list[int]:
@@ -92,19 +205,6 @@ def region_of(instructions: list[Any], wait: int) -> list[int]:
             break
         found.append(i)
     return found
-
-
-def clashes(effects: list[Any], moved: list[int], region: list[int]) -> bool:
-    """Whether an instruction of the region reads or writes what a wgmma of those writes, or
-    writes what it reads.
-    """
-    for i in moved:
-        for j in region:
-            if effects[j] is None or effects[j].writes & (effects[i].reads | effects[i].writes):
-                return True
-            if effects[j].reads & effects[i].writes:
-                return True
-    return False
 
 
 REPLACEMENTS = {
@@ -132,7 +232,7 @@ def replaced(code: bytes, name: str, kind: str) -> tuple[bytes, int]:
         if row is None:
             continue
         text = parse_instruction(REPLACEMENTS[kind].format(t=t, row=row))
-        control = dataclass_replace(instructions[i].control, reuse=0)
+        control = replace(instructions[i].control, reuse=0)
         raw = encode_instruction(table, text, control, 16 * (i + 1)).raw
         words[i] = raw & (1 << 64) - 1, raw >> 64
         changed += 1
