@@ -143,7 +143,7 @@ def moved_apart(
             block.set_stall(made[-1], min(15, block.stall(made[-1]) + block.stall(i)))
     for i in gone:
         block.set_stall(i, 2)
-    rename_clashes(block, made, gone, moved)
+    rename_clashes(block, made, gone)
     block.order[begin : end + 1] = made
     return 1
 
@@ -161,12 +161,13 @@ def descriptors(block: Block, wgmma: int, begin: int) -> list[int]:
     return found[::-1]
 
 
-def rename_clashes(block: Block, made: list[int], gone: set[int], moved: list[int]) -> None:
+def rename_clashes(block: Block, made: list[int], gone: set[int]) -> None:
     """Give other uniform registers to what now overwrites those that a moved wgmma still reads."""
-    last = max(made.index(i) for i in moved)
-    needed = {r for i in gone for r in block.effects[i].reads | block.written(i) if r[0] == "UR"}
-    for at, i in enumerate(made[:last]):
-        clash = block.written(i) & needed
+    places = {i: made.index(i) for i in gone}
+    for at, i in enumerate(made):
+        passed = [j for j in gone if j < i and places[j] > at]  # moved behind this one
+        needed = {r for j in passed for r in block.effects[j].reads | block.written(j)}
+        clash = {r for r in block.written(i) & needed if r[0] == "UR"}
         if i in gone or not clash:
             continue
         ((_, old),) = clash
