@@ -41,6 +41,7 @@ CHAINS, INSTRUCTIONS = 32, 256  # of a warp of the third warpgroup: independent 
 FEW_PAIRS = 8  # registers for scales, with three warpgroups
 NEVER = (1 << 32) - 1
 COPY, COPY_PARTS = 32768, 4
+COPIES = "copies", "copies by warps", "one copy", "idle", "busy"  # of a warpgroup more
 SPREAD_MARK = 424240  # in PTX, plus the number of wgmmas that stay together
 REPLACED_MARK = 434340  # plus the number of the replacement
 
@@ -61,7 +62,7 @@ class Mode(NamedTuple):
     sets: int = 2
     later: int = 0
     spread: int = 0
-    copies: bool = False
+    copies: str = ""
     second: str = "own"
     replaced: str = ""
 
@@ -95,8 +96,9 @@ MODES = [
       for x in ("lds32", "lds64", "lds128", "lds32-unused", "lds64-unused", "lds128-unused",
                 "products-lds128")
       for n in (4, 0)),
-    *(Mode(f"own {x}, copies{', no wgmma' * (not n)}", n, x, copies=True)
-      for x in ("none", "add", "products", "lds64", "lds128") for n in (4, 0)),
+    *(Mode(f"own {x}, {c}{', no wgmma' * (not n)}", n, x, copies=c)
+      for x in ("none", "add", "add2", "products") for n in (4, 0) for c in COPIES
+      if n or x == "products"),
     *(Mode(f"third {x}", promotion=x, third=True) for x in THIRD),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True) for x in THIRD),
 ]  # fmt: skip
@@ -109,7 +111,7 @@ class Kernel:
         self.mode = mode
         self.left = TmaOperand("e4m3", 64 * mode.groups, DEPTH, "k")
         self.right = TmaOperand("e4m3", COLUMNS, DEPTH, "k")
-        self.threads = WARPGROUP * (mode.groups + (mode.third or mode.copies))
+        self.threads = WARPGROUP * (mode.groups + (mode.third or bool(mode.copies)))
         params = {"data": "ptr f32", "clocks": "ptr b32", "out": "ptr f32", "count": "u32"}
 
         def body(k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
@@ -127,7 +129,8 @@ class Kernel:
             self.full = k.dynamic_shared(16, 8)
             with k.when(k.tid.x == 0):
                 for i in range(2):
-                    k.mbarrier_init(self.full.address() + 8 * i, 1)
+                    arrivals = COPY_PARTS if mode.copies == "copies by warps" else 1
+                    k.mbarrier_init(self.full.address() + 8 * i, arrivals)
         words = self.stage.cast("b32")
         for i in k.range(k.tid.x, size // 4, self.threads, unroll=False):
             words[i] = 0
@@ -244,6 +247,9 @@ class Kernel:
 
     def promote(self, index: int) -> None:
         k, kind, rows = self.k, self.mode.promotion, self.rows
+        if self.mode.third or kind == "none" or "unused" in kind:
+            # ptxas drops the wgmmas of accumulators that nothing reads
+            k.add(self.total[0], self.sets[index][0], into=self.total[0])
         if self.mode.third or kind == "none":
             return
         for first in range(0, len(self.total), 4):
@@ -260,6 +266,8 @@ class Kernel:
         pair = (self.pairs * 4)[first // 2 : first // 2 + 2]
         if kind.startswith("lds"):
             self.read(kind, first)
+            if not first and "unused" not in kind:
+                k.add(t[0], x[0], into=t[0])
         elif kind in ("add", "add2"):
             for i in range(4):
                 k.add(t[i], x[i], into=t[i])
@@ -300,20 +308,33 @@ class Kernel:
                 k.add(t, x, into=t)
 
     def copy(self) -> None:
-        """Copies to shared memory, two in flight."""
-        k, part = self.k, COPY // COPY_PARTS
-        source = self.data.cast("b8")
+        """Copies to shared memory, two in flight: by one thread, or by one of each warp."""
+        k, kind = self.k, self.mode.copies
         k.setmaxnreg(24, inc=False)
-        with k.if_(k.tid.x % WARPGROUP == 0):
+        if kind == "busy":
+            with k.if_(k.tid.x % WARPGROUP < 32):
+                x = k.var("u32", k.tid.x)
+                for _ in k.range(0, self.count * 128, unroll=False):
+                    k.mad(x, x, x, into=x)
+                with k.when(x == NEVER):
+                    self.out.store(0.0, order="volatile")
+        if kind in ("idle", "busy"):
+            return
+        part = COPY if kind == "one copy" else COPY // COPY_PARTS
+        each = 1 if kind == "copies by warps" else COPY // part
+        warp = k.shfl("idx", k.tid.x % WARPGROUP // 32, 0)
+        chosen = k.tid.x % (32 if kind == "copies by warps" else WARPGROUP) == 0
+        source, own = self.data.cast("b8"), warp * part if each == 1 else 0
+        with k.if_(chosen):
             for i in k.range(0, self.count, unroll=False):
                 stage = i & 1
                 full = self.full.address() + stage * 8
                 with k.if_(i >= 2):
                     k.mbarrier_wait(full, ((i >> 1) - 1) & 1)
-                k.mbarrier_arrive(full, bytes=COPY)
-                for n in range(COPY_PARTS):
-                    to = self.copied.address() + stage * COPY + n * part
-                    k.bulk_load(to, source + n * part, part, full)
+                k.mbarrier_arrive(full, bytes=each * part)
+                for n in range(each):
+                    to = self.copied.address() + stage * COPY + n * part + own
+                    k.bulk_load(to, source + (own + n * part), part, full)
             for n in range(2):
                 last = self.count - 2 + n
                 k.mbarrier_wait(self.full.address() + (last & 1) * 8, (last >> 1) & 1)
@@ -380,7 +401,7 @@ def main() -> None:
             torch.cuda.synchronize()
             taken.append(clocks.view(sms, 4).double().median(0).values.cpu())
         of = (taken[1] - taken[0]) / K_BLOCKS
-        more = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else f"{of[2]:.0f}" * mode.copies
+        more = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else f"{of[2]:.0f}" * bool(mode.copies)
         shown = ", ".join(f"{x:.0f}" for x in of[: mode.groups])
         print(f"| {mode.name} | {shown} | {more} |", flush=True)
 

@@ -14,6 +14,9 @@ A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, 
     yields    FP32 instructions that yield and keep nothing
     spread1   as chosen; of the wgmmas of a k-block all but one are spread over the promotion
     spread2   all but two, and so on
+    together  as chosen; up to four epilogue tiles of a warpgroup are stored at once
+    warps2    as chosen; two producer warps copy, the second one scales
+    warps4    a warp for each of A, B and their scales
     turns     as chosen; the warpgroups of a CTA issue their wgmmas in turns
     exact     the product without scales, promoted as exact 8-bit floats are
 
@@ -49,7 +52,8 @@ import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
 from tilewright.gemm.tma.mainloop.tma_mainloop import PromotedMainloop
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
-from tilewright.gemm.tma.tma_geometry import WARPGROUP
+from tilewright.gemm.tma.tma_geometry import WARPGROUP, TmaGeometry
+from tilewright.gemm.tma.tma_producer import TmaProducer
 from tilewright.run.call import prepared_call
 from tilewright.run.devices import cuda_device
 from tilewright.sass import CubinFile
@@ -132,15 +136,20 @@ def spread_out(cubin: Any, name: str, own: int) -> Any:
 
 
 class Variant(NamedTuple):
-    """What is done with ptxas' code, and whether warpgroups issue in turns."""
+    """What is done with ptxas' code, whether warpgroups issue in turns, the producer warps that
+    copy, and the epilogue tiles that are stored at once.
+    """
 
     edit: Edit = SHIPPED
     turns: bool = False
+    warps: int = 1
+    together: int = 0
 
 
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
     "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
+    "together": Variant(together=4), "warps2": Variant(warps=2), "warps4": Variant(warps=4),
     **{f"spread{n}": Variant(partial(spread_out, own=n)) for n in (1, 2, 3)},
     "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
@@ -196,6 +205,59 @@ class InTurns(PromotedMainloop):
 class ScaledInTurns(ScaledMainloop, InTurns):
     """The same with block scales."""
 
+
+# --- variants: producer warps --------------------------------------------------------------------
+
+
+class PartialProducer(TmaProducer):
+    """A producer warp that issues the copies ``own``; the first one expects the bytes of all."""
+
+    own: slice
+
+    def _load_stage(self, block: Any, begin: Any, size: Any) -> None:
+        state, pipeline = self.state, self.pipeline
+        pipeline.producer_acquire(state)
+        full = pipeline.full + state.stage
+        if self.own.start == 0:
+            pipeline.producer_expect_transaction(state, size)
+        self._issue(self.copies[self.own], block, begin, full)
+        state.advance()
+
+
+STORES_TOGETHER = TmaGeometry.stores_together
+
+
+def stores_together(self: Any, bits: int) -> Any:
+    group = getattr(self, "group", 0)
+    most = variant_of(group).together if isinstance(group, int) else 0
+    if not most:
+        return STORES_TOGETHER(self, bits)
+    return self.consumers > 1 and self.epilogue_tiles(bits) <= most
+
+
+TmaGeometry.stores_together = stores_together  # type: ignore[method-assign]
+
+PRODUCE = tma_kernel.TmaKernel._produce
+
+
+def produce(self: Any) -> None:
+    k, warps = self.k, variant_of(self.config.group).warps
+    if warps == 1:
+        PRODUCE(self)
+        return
+    warp = k.shfl("idx", k.tid.x >> 5, 0)
+    for i in range(warps):
+        with k.if_(warp == i):
+            with k.if_(k.elect()):
+                producer = PartialProducer(k, self.config, self.stages.pipeline, self.scheduler)
+                copies = self._copies()
+                each = -(-len(copies) // warps)
+                producer.own = slice(i * each, (i + 1) * each)
+                producer.run(copies)
+            k.syncwarp()
+
+
+tma_kernel.TmaKernel._produce = produce  # type: ignore[method-assign]
 
 MAINLOOP = tma_kernel.TmaKernel._mainloop
 COORDINATES = tile_scheduler.tile_coordinates

@@ -51,7 +51,9 @@ class KGroupedPeer:
         gpu = cuda.gpu()
         self.kernel = gpu.load(code)[name]
         cluster = ctas if ctas > 1 else None
-        self.launch = gpu.prepare(self.kernel, sms, tma + math, shared=shared, cluster=cluster)
+        self.launch = gpu.prepare(
+            self.kernel, sms, tma + math, shared=shared, cluster=cluster, programmatic=True
+        )
         self.maps = torch.zeros(2 * MAP * sms, dtype=torch.uint8, device="cuda")
         self.parameters: list[tuple[bytes, Any]] = []
 
