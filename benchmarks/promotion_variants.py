@@ -14,6 +14,8 @@ A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, 
     yields    FP32 instructions that yield and keep nothing
     spread1   as chosen; of the wgmmas of a k-block all but one are spread over the promotion
     spread2   all but two, and so on
+    few       as chosen; as many columns' scales held from one promotion to the next as before
+    before    the same, addresses of scales and of empty barriers computed in each k-block
     together  as chosen; up to four epilogue tiles of a warpgroup are stored at once
     warps2    as chosen; two producer warps copy, the second one scales
     warps4    a warp for each of A, B and their scales
@@ -51,7 +53,8 @@ from spread_wgmmas import spread
 import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
 from tilewright.gemm.tma.mainloop.tma_mainloop import PromotedMainloop
-from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
+from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop, _first_scale
+from tilewright.gemm.tma.tma_checks import has_accumulator_sets
 from tilewright.gemm.tma.tma_geometry import WARPGROUP, TmaGeometry
 from tilewright.gemm.tma.tma_producer import TmaProducer
 from tilewright.run.call import prepared_call
@@ -137,19 +140,21 @@ def spread_out(cubin: Any, name: str, own: int) -> Any:
 
 class Variant(NamedTuple):
     """What is done with ptxas' code, whether warpgroups issue in turns, the producer warps that
-    copy, and the epilogue tiles that are stored at once.
+    copy, the epilogue tiles that are stored at once, and what of the mainloop is as before.
     """
 
     edit: Edit = SHIPPED
     turns: bool = False
     warps: int = 1
     together: int = 0
+    before: int = 0
 
 
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
     "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
-    "together": Variant(together=4), "warps2": Variant(warps=2), "warps4": Variant(warps=4),
+    "few": Variant(before=1), "before": Variant(before=2), "together": Variant(together=4),
+    "warps2": Variant(warps=2), "warps4": Variant(warps=4),
     **{f"spread{n}": Variant(partial(spread_out, own=n)) for n in (1, 2, 3)},
     "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
@@ -259,12 +264,49 @@ def produce(self: Any) -> None:
 
 tma_kernel.TmaKernel._produce = produce  # type: ignore[method-assign]
 
+# --- variants: the mainloop before ---------------------------------------------------------------
+
+
+class Few(ScaledMainloop):
+    """Holds the scales of fewer columns."""
+
+    def __init__(self, k: Any, problem: Any, config: Any, *more: Any) -> None:
+        super().__init__(k, problem, config, *more)
+        totals_and_sets = 3 if has_accumulator_sets(problem, config) else 2
+        registers = 212 - 8 * (config.ctas > 1) - config.accumulator_registers * totals_and_sets
+        self.held = max(registers, 0) // 2
+
+
+class Before(Few):
+    """And computes addresses in each k-block."""
+
+    def _release_function(self) -> Any:
+        return PromotedMainloop._release_function(self)
+
+    def begin(self, tile: Any, first_row: Any) -> None:
+        super().begin(tile, first_row)
+        rows, columns = self.scales.rows, self.scales.columns
+        self.own_row = _first_scale(self.lane_row, rows, tile.row)
+        self.own_column = _first_scale(self.lane_column, columns, tile.column)
+
+    def _of_stage(self, stage: Any, own: Any, at: Any) -> Any:
+        return at(stage) + own
+
+    def _go_to_stage(self) -> None:
+        pass
+
+
 MAINLOOP = tma_kernel.TmaKernel._mainloop
 COORDINATES = tile_scheduler.tile_coordinates
 
 
 def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     problem, config = self.problem, self.config
+    before = variant_of(config.group).before
+    if self.scales and before:
+        kind = Before if before > 1 else Few
+        stages = self.stages, self.scheduler, consumer, self.order, state
+        return kind(self.k, problem, config, self.scales, *stages)
     possible = config.consumers == 2 and not config.pingpong and problem.promoted
     if not (possible and variant_of(config.group).turns):
         return MAINLOOP(self, consumer, state)
