@@ -17,8 +17,9 @@ tensor map has, so that a warp copies them), ``full`` (masked, without ``expecte
 configuration; along K ``deepgemm/FILE.cubin`` (``compare/k_grouped_peer.py``). torch multiplies
 bf16, the rows of masked groups without gaps. A line of the Markdown table has median times of
 CUDA-graph replays, interleaved on a busy GPU (``--bursts``: with pauses), with random inputs that
-rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some rows. Kernels are compiled in
-threads before anything is timed. Needs an NVIDIA GPU of sm_90a and PyTorch.
+rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some
+rows. Kernels are compiled in threads before anything is timed. Needs an NVIDIA GPU of sm_90a and
+PyTorch.
 """
 
 from __future__ import annotations
