@@ -39,7 +39,8 @@ class StageScales:
     @property
     def bytes(self) -> int:
         """Bytes of a stage's scales."""
-        return self.rows.bytes + self.columns.bytes
+        size: int = self.rows.bytes + self.columns.bytes
+        return size
 
     def rows_at(self, stage: Any) -> Any:
         """The shared address of the scales of a stage's rows."""
