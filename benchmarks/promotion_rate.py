@@ -6,13 +6,11 @@
 Each SM has one CTA, of which two warpgroups multiply the same stage of shared memory again and
 again, 64 rows each. ``own``: meanwhile they promote the accumulators of the k-block before, as the
 mainloops with block scales do; scales are in registers (``-lds``: loaded from shared memory).
-``third``: a third warpgroup executes f32 instructions on registers of its own. ``spread``: in the
-machine code the wgmmas are spread over the promotion. ``later``: the second warpgroup begins some
-cycles later. ``copies``: a warp more copies 32 KB after 32 KB to shared memory. ``lds``: two
-columns' scales by each LDS.64, or four by LDS.128, added and not multiplied. A line has the
-cycles of a k-block, of which the tensor cores need 512 (three warpgroups 768), for ``third``
-those of an f32 instruction of a warp, for ``copies`` those of 32 KB. Needs an NVIDIA GPU of sm_90a
-and PyTorch.
+``third``: a third warpgroup executes f32 instructions on registers of its own. ``lds``: the
+scales of columns are loaded by LDS of 32, 64 or 128 bits, and not multiplied. ``second is``: in the
+machine code something else stands for the second of two FADDs. A line has the cycles of a k-block,
+of which the tensor cores need 512 (three warpgroups 768), and for ``third`` those of an f32
+instruction of a warp. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from typing import Any, NamedTuple
 os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
 
 import torch
-from spread_wgmmas import REPLACEMENTS, replaced, spread
+from replaced_instructions import REPLACEMENTS, replaced
 
 import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
@@ -40,18 +38,13 @@ K_BLOCKS = 2048
 CHAINS, INSTRUCTIONS = 32, 256  # of a warp of the third warpgroup: independent ones; of a turn
 FEW_PAIRS = 8  # registers for scales, with three warpgroups
 NEVER = (1 << 32) - 1
-COPY, COPY_PARTS = 32768, 4
-COPIES = "copies", "copies by warps", "one copy", "idle", "busy"  # of a warpgroup more
-SPREAD_MARK = 424240  # in PTX, plus the number of wgmmas that stay together
-REPLACED_MARK = 434340  # plus the number of the replacement
+REPLACED_MARK = 434340  # in PTX, plus the number of the replacement
 
 
 class Mode(NamedTuple):
     """``wgmmas`` of a k-block; ``promotion``: what adds its accumulators, or what the ``third``
-    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators. ``later``: cycles
-    by which the second warpgroup begins later; ``spread``: the wgmmas before the promotion, others
-    amid it; ``second``: what the second warpgroup does, if not both; ``replaced``: what stands in
-    the machine code for the second of two FADDs.
+    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators. ``replaced``: what
+    stands in the machine code for the second of two FADDs.
     """
 
     name: str
@@ -60,10 +53,6 @@ class Mode(NamedTuple):
     third: bool = False
     groups: int = 2
     sets: int = 2
-    later: int = 0
-    spread: int = 0
-    copies: str = ""
-    second: str = "own"
     replaced: str = ""
 
 
@@ -80,15 +69,6 @@ MODES = [
     *(Mode(f"own {x}, one set", promotion=x, sets=1) for x in ("add", "add2", "products", "rows")),
     *(Mode(f"own {x}, one set, three warpgroups", promotion=x, sets=1, groups=3)
       for x in ("add", "add2", "rows")),
-    *(Mode(f"own {x}, second later {n}", promotion=x, later=n)
-      for x in ("products", "rows") for n in (150, 250, 350)),
-    *(Mode(f"own {x}, spread {n}", promotion=x, spread=n)
-      for x in ("add2", "products", "rows") for n in (1, 2, 3)),
-    Mode("own products, spread 1, second later 250", promotion="products", spread=1, later=250),
-    Mode("own products, one warpgroup, spread 1", promotion="products", spread=1, groups=1),
-    *(Mode(f"own products, one warpgroup, {n} wgmma", n, "products", groups=1) for n in range(4)),
-    Mode("own products, second wgmmas", promotion="products", second="wgmmas"),
-    Mode("own products, second promotes", promotion="products", second="promotes"),
     Mode("own none", promotion="none"),
     *(Mode(f"own add2, second is {x}{', no wgmma' * (not n)}", n, "add2", replaced=x)
       for x in REPLACEMENTS for n in (4, 0)),
@@ -96,9 +76,6 @@ MODES = [
       for x in ("lds32", "lds64", "lds128", "lds32-unused", "lds64-unused", "lds128-unused",
                 "products-lds128")
       for n in (4, 0)),
-    *(Mode(f"own {x}, {c}{', no wgmma' * (not n)}", n, x, copies=c)
-      for x in ("none", "add", "add2", "products") for n in (4, 0) for c in COPIES
-      if n or x == "products"),
     *(Mode(f"third {x}", promotion=x, third=True) for x in THIRD),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True) for x in THIRD),
 ]  # fmt: skip
@@ -111,7 +88,7 @@ class Kernel:
         self.mode = mode
         self.left = TmaOperand("e4m3", 64 * mode.groups, DEPTH, "k")
         self.right = TmaOperand("e4m3", COLUMNS, DEPTH, "k")
-        self.threads = WARPGROUP * (mode.groups + (mode.third or bool(mode.copies)))
+        self.threads = WARPGROUP * (mode.groups + mode.third)
         params = {"data": "ptr f32", "clocks": "ptr b32", "out": "ptr f32", "count": "u32"}
 
         def body(k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
@@ -124,13 +101,6 @@ class Kernel:
         size = self.left.bytes + self.right.bytes
         self.stage = k.dynamic_shared(size, 1024)
         self.scales = k.dynamic_shared(1024, 16, dtype="f32")
-        if mode.copies:
-            self.copied = k.dynamic_shared(2 * COPY, 128)
-            self.full = k.dynamic_shared(16, 8)
-            with k.when(k.tid.x == 0):
-                for i in range(2):
-                    arrivals = COPY_PARTS if mode.copies == "copies by warps" else 1
-                    k.mbarrier_init(self.full.address() + 8 * i, arrivals)
         words = self.stage.cast("b32")
         for i in k.range(k.tid.x, size // 4, self.threads, unroll=False):
             words[i] = 0
@@ -141,20 +111,15 @@ class Kernel:
         begun = k.special("clock")
         with k.if_(self.group < mode.groups):
             self.multiply()
-        if mode.third or mode.copies:
+        if mode.third:
             with k.else_():
-                if mode.copies:
-                    self.copy()
-                else:
-                    self.execute()
+                self.execute()
         taken = k.special("clock") - begun
         with k.when(k.tid.x % WARPGROUP == 0):
             clocks[k.ctaid.x * 4 + self.group] = taken.view("b32")
 
     def multiply(self) -> None:
         k, mode = self.k, self.mode
-        if mode.copies:
-            k.setmaxnreg(240, inc=True)
         own = (self.group * (self.left.byte_offset(64, 0) >> 4)).to("u64")
         a = descriptor_start(self.stage.address()) | self.left.descriptor_bits(64)
         first = self.stage.address() + self.left.bytes
@@ -163,8 +128,6 @@ class Kernel:
         self.sets = [list(k.array("f32", COLUMNS // 2)) for _ in range(mode.sets)]
         self.total = list(k.array("f32", COLUMNS // 2))
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
-        if mode.spread:
-            k.var("u32", SPREAD_MARK + mode.spread)
         if mode.replaced:
             k.var("u32", REPLACED_MARK + list(REPLACEMENTS).index(mode.replaced))
         most = FEW_PAIRS if mode.groups > 2 else COLUMNS // 4
@@ -172,7 +135,7 @@ class Kernel:
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(pairs)]
         for x in self.total:
             x.set(0.0)
-        if not mode.wgmmas or mode.second == "promotes":
+        if not mode.wgmmas:
             for registers in self.sets:
                 for i, x in enumerate(registers):
                     x.set(self.data[64 + i])
@@ -189,32 +152,6 @@ class Kernel:
 
     def alternate(self) -> None:
         """The tensor cores write one set while the other one is promoted."""
-        k, mode = self.k, self.mode
-        if mode.later:
-            begun = k.special("clock")
-            with k.if_(self.group == 1), k.while_(lambda: k.special("clock") - begun < mode.later):
-                pass
-        if mode.second != "own":
-            with k.if_(self.group == 1):
-                self.alternate_other()
-            with k.else_():
-                self.alternate_own()
-        else:
-            self.alternate_own()
-
-    def alternate_other(self) -> None:
-        """The second warpgroup's part, for longer than that of the first one."""
-        k = self.k
-        for _ in k.range(0, self.count, unroll=False):
-            for i in (1, 0):
-                if self.mode.second == "wgmmas":
-                    self.issue(i)
-                    k.wgmma_wait(1)
-                else:
-                    self.promote(1 - i)
-        k.wgmma_wait(0)
-
-    def alternate_own(self) -> None:
         k = self.k
         self.issue(0)
         for _ in k.range(0, self.count >> 1, unroll=False):
@@ -307,38 +244,6 @@ class Kernel:
                 t = self.total[first + i + n]
                 k.add(t, x, into=t)
 
-    def copy(self) -> None:
-        """Copies to shared memory, two in flight: by one thread, or by one of each warp."""
-        k, kind = self.k, self.mode.copies
-        k.setmaxnreg(24, inc=False)
-        if kind == "busy":
-            with k.if_(k.tid.x % WARPGROUP < 32):
-                x = k.var("u32", k.tid.x)
-                for _ in k.range(0, self.count * 128, unroll=False):
-                    k.mad(x, x, x, into=x)
-                with k.when(x == NEVER):
-                    self.out.store(0.0, order="volatile")
-        if kind in ("idle", "busy"):
-            return
-        part = COPY if kind == "one copy" else COPY // COPY_PARTS
-        each = 1 if kind == "copies by warps" else COPY // part
-        warp = k.shfl("idx", k.tid.x % WARPGROUP // 32, 0)
-        chosen = k.tid.x % (32 if kind == "copies by warps" else WARPGROUP) == 0
-        source, own = self.data.cast("b8"), warp * part if each == 1 else 0
-        with k.if_(chosen):
-            for i in k.range(0, self.count, unroll=False):
-                stage = i & 1
-                full = self.full.address() + stage * 8
-                with k.if_(i >= 2):
-                    k.mbarrier_wait(full, ((i >> 1) - 1) & 1)
-                k.mbarrier_arrive(full, bytes=each * part)
-                for n in range(each):
-                    to = self.copied.address() + stage * COPY + n * part + own
-                    k.bulk_load(to, source + (own + n * part), part, full)
-            for n in range(2):
-                last = self.count - 2 + n
-                k.mbarrier_wait(self.full.address() + (last & 1) * 8, (last >> 1) & 1)
-
     def execute(self) -> None:
         """f32 instructions of the third warpgroup."""
         k, kind = self.k, self.mode.promotion
@@ -363,12 +268,6 @@ ASSEMBLE = CudaDevice.assemble
 
 def assemble(self: CudaDevice, traced: Any) -> Any:
     made = ASSEMBLE(self, traced)
-    for own in (1, 2, 3):
-        if str(SPREAD_MARK + own) in traced.ptx:
-            code, changed = spread(made.code, traced.name, own=own)
-            if changed != 2:
-                print(f"spread {own}: {changed} places")
-            return replace(made, code=code)
     for i, kind in enumerate(REPLACEMENTS):
         if str(REPLACED_MARK + i) in traced.ptx:
             code, changed = replaced(made.code, traced.name, kind)
@@ -386,14 +285,14 @@ def main() -> None:
     parser.add_argument("--modes", default="", help="only those that contain one of these")
     given = parser.parse_args()
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    data, out = torch.ones(COPY // 4, device="cuda"), torch.zeros(256, device="cuda")
+    data, out = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
     clocks = torch.zeros(sms * 4, device="cuda", dtype=torch.int32)
     chosen = given.modes.split(",")
     kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in chosen)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda x: x.kernel[sms](data, clocks, out, 2), kernels))
     torch.cuda.synchronize()
-    print("| mode | cycles of a k-block | of an f32 instruction, or a copy |\n|---|---|---|")
+    print("| mode | cycles of a k-block | of an f32 instruction |\n|---|---|---|")
     for kernel in kernels:
         mode, taken = kernel.mode, []
         for count in (K_BLOCKS, 2 * K_BLOCKS):
@@ -401,9 +300,8 @@ def main() -> None:
             torch.cuda.synchronize()
             taken.append(clocks.view(sms, 4).double().median(0).values.cpu())
         of = (taken[1] - taken[0]) / K_BLOCKS
-        more = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else f"{of[2]:.0f}" * bool(mode.copies)
-        shown = ", ".join(f"{x:.0f}" for x in of[: mode.groups])
-        print(f"| {mode.name} | {shown} | {more} |", flush=True)
+        instruction = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else ""
+        print(f"| {mode.name} | {of[: mode.groups].max():.0f} | {instruction} |", flush=True)
 
 
 if __name__ == "__main__":

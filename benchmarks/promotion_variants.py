@@ -12,13 +12,9 @@ A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, 
     eighth    the same with every eighth
     steady    FP32 instructions that do not yield
     yields    FP32 instructions that yield and keep nothing
-    spread1   as chosen; of the wgmmas of a k-block all but one are spread over the promotion
-    spread2   all but two, and so on
     few       as chosen; as many columns' scales held from one promotion to the next as before
     before    the same, addresses of scales and of empty barriers computed in each k-block
-    together  as chosen; up to four epilogue tiles of a warpgroup are stored at once
     warps2    as chosen; two producer warps copy, the second one scales
-    warps4    a warp for each of A, B and their scales
     turns     as chosen; the warpgroups of a CTA issue their wgmmas in turns
     exact     the product without scales, promoted as exact 8-bit floats are
 
@@ -48,14 +44,13 @@ import torch
 from compare.peers import machine
 from compare.stats import Ratio
 from grouped_scales import Case, Work, compile_ahead, timed
-from spread_wgmmas import spread
 
 import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
 from tilewright.gemm.tma.mainloop.tma_mainloop import PromotedMainloop
 from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop, _first_scale
 from tilewright.gemm.tma.tma_checks import has_accumulator_sets
-from tilewright.gemm.tma.tma_geometry import WARPGROUP, TmaGeometry
+from tilewright.gemm.tma.tma_geometry import WARPGROUP
 from tilewright.gemm.tma.tma_producer import TmaProducer
 from tilewright.run.call import prepared_call
 from tilewright.run.devices import cuda_device
@@ -130,32 +125,21 @@ def keeps(cubin: Any, name: str, each: int = 0) -> Any:
 SHIPPED: Edit = cuda_device.rescheduled
 
 
-def spread_out(cubin: Any, name: str, own: int) -> Any:
-    cubin = SHIPPED(cubin, name)
-    code, changed = spread(cubin.code, name, own=own)
-    if not changed:
-        raise ValueError("no promotion was found")
-    return replace(cubin, code=code)
-
-
 class Variant(NamedTuple):
     """What is done with ptxas' code, whether warpgroups issue in turns, the producer warps that
-    copy, the epilogue tiles that are stored at once, and what of the mainloop is as before.
+    copy, and what of the mainloop is as before.
     """
 
     edit: Edit = SHIPPED
     turns: bool = False
     warps: int = 1
-    together: int = 0
     before: int = 0
 
 
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
     "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
-    "few": Variant(before=1), "before": Variant(before=2), "together": Variant(together=4),
-    "warps2": Variant(warps=2), "warps4": Variant(warps=4),
-    **{f"spread{n}": Variant(partial(spread_out, own=n)) for n in (1, 2, 3)},
+    "few": Variant(before=1), "before": Variant(before=2), "warps2": Variant(warps=2),
     "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
 NAMES = list(VARIANTS)
@@ -228,19 +212,6 @@ class PartialProducer(TmaProducer):
         self._issue(self.copies[self.own], block, begin, full)
         state.advance()
 
-
-STORES_TOGETHER = TmaGeometry.stores_together
-
-
-def stores_together(self: Any, bits: int) -> Any:
-    group = getattr(self, "group", 0)
-    most = variant_of(group).together if isinstance(group, int) else 0
-    if not most:
-        return STORES_TOGETHER(self, bits)
-    return self.consumers > 1 and self.epilogue_tiles(bits) <= most
-
-
-TmaGeometry.stores_together = stores_together  # type: ignore[method-assign]
 
 PRODUCE = tma_kernel.TmaKernel._produce
 
