@@ -12,9 +12,6 @@ A row is KIND-GROUPS:SIZES=VARIANT,… with the kinds of ``grouped_scales.py``, 
     eighth    the same with every eighth
     steady    FP32 instructions that do not yield
     yields    FP32 instructions that yield and keep nothing
-    few       as chosen; as many columns' scales held from one promotion to the next as before
-    before    the same, addresses of scales and of empty barriers computed in each k-block
-    warps2    as chosen; two producer warps copy, the second one scales
     turns     as chosen; the warpgroups of a CTA issue their wgmmas in turns
     exact     the product without scales, promoted as exact 8-bit floats are
 
@@ -48,10 +45,8 @@ from grouped_scales import Case, Work, compile_ahead, timed
 import tilewright
 from tilewright.gemm.tma import tile_scheduler, tma_kernel
 from tilewright.gemm.tma.mainloop.tma_mainloop import PromotedMainloop
-from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop, _first_scale
-from tilewright.gemm.tma.tma_checks import has_accumulator_sets
+from tilewright.gemm.tma.mainloop.tma_scaled_mainloop import ScaledMainloop
 from tilewright.gemm.tma.tma_geometry import WARPGROUP
-from tilewright.gemm.tma.tma_producer import TmaProducer
 from tilewright.run.call import prepared_call
 from tilewright.run.devices import cuda_device
 from tilewright.sass import CubinFile
@@ -126,20 +121,15 @@ SHIPPED: Edit = cuda_device.rescheduled
 
 
 class Variant(NamedTuple):
-    """What is done with ptxas' code, whether warpgroups issue in turns, the producer warps that
-    copy, and what of the mainloop is as before.
-    """
+    """What is done with ptxas' code, and whether warpgroups issue in turns."""
 
     edit: Edit = SHIPPED
     turns: bool = False
-    warps: int = 1
-    before: int = 0
 
 
 VARIANTS = {
     "chosen": Variant(), "plain": Variant(plain), "steady": Variant(steady),
     "yields": Variant(yields), "turns": Variant(turns=True), "all": Variant(keeps),
-    "few": Variant(before=1), "before": Variant(before=2), "warps2": Variant(warps=2),
     "third": Variant(partial(keeps, each=3)), "eighth": Variant(partial(keeps, each=8)),
 }  # fmt: skip
 NAMES = list(VARIANTS)
@@ -195,89 +185,12 @@ class ScaledInTurns(ScaledMainloop, InTurns):
     """The same with block scales."""
 
 
-# --- variants: producer warps --------------------------------------------------------------------
-
-
-class PartialProducer(TmaProducer):
-    """A producer warp that issues the copies ``own``; the first one expects the bytes of all."""
-
-    own: slice
-
-    def _load_stage(self, block: Any, begin: Any, size: Any) -> None:
-        state, pipeline = self.state, self.pipeline
-        pipeline.producer_acquire(state)
-        full = pipeline.full + state.stage
-        if self.own.start == 0:
-            pipeline.producer_expect_transaction(state, size)
-        self._issue(self.copies[self.own], block, begin, full)
-        state.advance()
-
-
-PRODUCE = tma_kernel.TmaKernel._produce
-
-
-def produce(self: Any) -> None:
-    k, warps = self.k, variant_of(self.config.group).warps
-    if warps == 1:
-        PRODUCE(self)
-        return
-    warp = k.shfl("idx", k.tid.x >> 5, 0)
-    for i in range(warps):
-        with k.if_(warp == i):
-            with k.if_(k.elect()):
-                producer = PartialProducer(k, self.config, self.stages.pipeline, self.scheduler)
-                copies = self._copies()
-                each = -(-len(copies) // warps)
-                producer.own = slice(i * each, (i + 1) * each)
-                producer.run(copies)
-            k.syncwarp()
-
-
-tma_kernel.TmaKernel._produce = produce  # type: ignore[method-assign]
-
-# --- variants: the mainloop before ---------------------------------------------------------------
-
-
-class Few(ScaledMainloop):
-    """Holds the scales of fewer columns."""
-
-    def __init__(self, k: Any, problem: Any, config: Any, *more: Any) -> None:
-        super().__init__(k, problem, config, *more)
-        totals_and_sets = 3 if has_accumulator_sets(problem, config) else 2
-        registers = 212 - 8 * (config.ctas > 1) - config.accumulator_registers * totals_and_sets
-        self.held = max(registers, 0) // 2
-
-
-class Before(Few):
-    """And computes addresses in each k-block."""
-
-    def _release_function(self) -> Any:
-        return PromotedMainloop._release_function(self)
-
-    def begin(self, tile: Any, first_row: Any) -> None:
-        super().begin(tile, first_row)
-        rows, columns = self.scales.rows, self.scales.columns
-        self.own_row = _first_scale(self.lane_row, rows, tile.row)
-        self.own_column = _first_scale(self.lane_column, columns, tile.column)
-
-    def _of_stage(self, stage: Any, own: Any, at: Any) -> Any:
-        return at(stage) + own
-
-    def _go_to_stage(self) -> None:
-        pass
-
-
 MAINLOOP = tma_kernel.TmaKernel._mainloop
 COORDINATES = tile_scheduler.tile_coordinates
 
 
 def mainloop(self: Any, consumer: Any, state: Any) -> Any:
     problem, config = self.problem, self.config
-    before = variant_of(config.group).before
-    if self.scales and before:
-        kind = Before if before > 1 else Few
-        stages = self.stages, self.scheduler, consumer, self.order, state
-        return kind(self.k, problem, config, self.scales, *stages)
     possible = config.consumers == 2 and not config.pingpong and problem.promoted
     if not (possible and variant_of(config.group).turns):
         return MAINLOOP(self, consumer, state)

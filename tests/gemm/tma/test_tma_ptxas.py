@@ -21,8 +21,6 @@ from tilewright.gemm import (
     splitk_reduction,
 )
 from tilewright.gemm.block_scaling import BlockScaling
-from tilewright.gemm.grouping import Grouping
-from tilewright.gemm.tma.mainloop.held_scales import held_scales
 from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
@@ -115,15 +113,3 @@ def test_scales_of_columns_are_held_in_registers(text: Any, contiguous: tuple[st
         KINDS["scales of columns to f32"], scaling=replace(LINES, contiguous=contiguous)
     )
     check(problem, parse(text))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("along", ["m", "k"])
-@pytest.mark.parametrize(
-    "text", ["tma:128x128x128:2:5", "tma:128x128x128:2:5/2x1", "tma:128x128x128:2:5/1x2"]
-)
-def test_groups_and_clusters_leave_registers_for_scales(text: Any, along: str) -> None:
-    """All but two of a thread's 16 pairs of columns, or four, are held."""
-    scaled, groups = KINDS["scales of columns to f32"], Grouping("s32", "ends", along)
-    problem, config = replace(scaled, groups=groups, batch=4), parse(text)
-    assert held_scales(problem, config) >= (14 if along == "k" else 12)  # type: ignore[arg-type]
-    check(problem, config)  # type: ignore[arg-type]

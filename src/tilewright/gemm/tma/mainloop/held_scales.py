@@ -9,13 +9,12 @@ from typing import Any
 from ...columns import larger, select
 from ...problem import Problem
 from ..tma_checks import Geometry, has_accumulator_sets
-from ..tma_geometry import WGMMA_ROWS
 
 # Registers of a thread for accumulators and the scales of columns, with three consumers and with
-# fewer; less some that a copy warp gets, that a second 64-row block needs (twice in a cluster), and
-# that hold the rows of a group.
-OF_3_CONSUMERS, OF_FEWER = 132, 220
-COPY_REGISTERS, BLOCK_REGISTERS, GROUP_REGISTERS = 16, 8, 4
+# fewer; less some that a copy warp gets, that release stages of other CTAs, and that hold the rows
+# of a group.
+OF_3_CONSUMERS, OF_FEWER = 132, 212
+COPY_REGISTERS, CLUSTER_REGISTERS, GROUP_REGISTERS = 8, 8, 4
 
 
 def has_column_scales(problem: Problem, configs: Geometry) -> Any:
@@ -27,8 +26,7 @@ def has_column_scales(problem: Problem, configs: Geometry) -> Any:
 def held_scales(problem: Problem, configs: Geometry) -> Any:
     """Of how many times 8 columns registers hold the scales from one promotion to the next."""
     copied = problem.gathers or (problem.scaling is not None and problem.scaling.loaded_by_warp)
-    several = configs.warpgroup_rows > WGMMA_ROWS
-    taken = COPY_REGISTERS * copied + BLOCK_REGISTERS * several * (1 + (configs.ctas > 1))
+    taken = COPY_REGISTERS * copied + CLUSTER_REGISTERS * (configs.ctas > 1)
     taken = taken + GROUP_REGISTERS * problem.has_row_groups
     registers = select(configs.consumers > 2, OF_3_CONSUMERS, OF_FEWER) - taken
     totals_and_sets = select(has_accumulator_sets(problem, configs), 3, 2)

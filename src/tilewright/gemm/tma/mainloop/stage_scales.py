@@ -36,15 +36,9 @@ class StageScales:
         rows, columns = (b, a) if config.swap else (a, b)
         return cls(address, rows, columns)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of a stage's scales."""
-        size: int = self.rows.bytes + self.columns.bytes
-        return size
-
     def rows_at(self, stage: Any) -> Any:
         """The shared address of the scales of a stage's rows."""
-        return self.address + stage * self.bytes
+        return self.address + stage * (self.rows.bytes + self.columns.bytes)
 
     def columns_at(self, stage: Any) -> Any:
         """The shared address of the scales of a stage's columns."""

@@ -183,7 +183,12 @@ class WgmmaMainloop:
                     pipeline.consumer_release(stage)
 
             return release_here
-        chosen, empty = self._cluster_barriers(lane)
+        rank_m, rank_n = self.scheduler.rank_m, self.scheduler.rank_n
+        other = lane - cn
+        other = other + k.select(other >= rank_m, 1, 0)
+        peer = k.select(lane < cn, rank_m + lane * cm, other + rank_n * cm)
+        chosen = lane < cm + cn - 1
+        empty = k.mapa(pipeline.empty, k.select(chosen, peer, 0))
 
         def release_in_cluster(stage: Any, when: Any) -> None:
             opcode = "mbarrier.arrive.shared::cluster.b64"
@@ -191,18 +196,6 @@ class WgmmaMainloop:
                 k.emit(opcode, (empty + stage * 8, 0))
 
         return release_in_cluster
-
-    def _cluster_barriers(self, lane: Any) -> tuple[Any, Any]:
-        """Whether a thread arrives at an empty barrier of a CTA of the cluster, and the address of
-        the first stage's.
-        """
-        k, scheduler, (cm, cn) = self.k, self.scheduler, self.config.cluster
-        rank_m, rank_n = scheduler.rank_m, scheduler.rank_n
-        other = lane - cn
-        other = other + k.select(other >= rank_m, 1, 0)
-        peer = k.select(lane < cn, rank_m + lane * cm, other + rank_n * cm)
-        chosen = lane < cm + cn - 1
-        return chosen, k.mapa(self.stages.pipeline.empty, k.select(chosen, peer, 0))
 
 
 class PromotedMainloop(WgmmaMainloop):

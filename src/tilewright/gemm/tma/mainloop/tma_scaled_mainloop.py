@@ -8,7 +8,6 @@ their registers, and those for which there are no registers at its begin. 64-row
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ....builder import Builder
@@ -19,7 +18,7 @@ from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
 from ..tma_config import TmaConfig
 from ..tma_geometry import WARPGROUP, WGMMA_ROWS
-from .held_scales import has_column_scales, held_scales
+from .held_scales import held_scales
 from .scale_run import LINE, SCALE_BYTES, ScaleRun
 from .stage_scales import StageScales
 from .tma_mainloop import AccumulatorTile, PromotedMainloop
@@ -46,10 +45,9 @@ class ScaledMainloop(PromotedMainloop):
         self, k: Builder, problem: Problem, config: TmaConfig, scales: StageScales,
         stages: SharedStages, scheduler: TileScheduler, consumer: Any, *more: Any,
     ) -> None:  # fmt: skip
-        self.single_columns = bool(has_column_scales(problem, config))
         super().__init__(k, problem, config, stages, scheduler, consumer, *more)
         self.scales, rows, columns = scales, scales.rows, scales.columns
-        self.single_rows = rows.side == 1
+        self.single_rows, self.single_columns = rows.side == 1, columns.side == 1
         self.half = config.tile[1] // columns.matrices  # columns of the tile in each matrix
         self.unit = power_of_two_divisor(self.half, BLOCK)  # columns that lie in one block
         lane = k.tid.x & (WARPGROUP - 1)
@@ -59,35 +57,11 @@ class ScaledMainloop(PromotedMainloop):
         self.lane_row = k.mov((k.const("u32", 0) + row) * (rows.step * SCALE_BYTES))
         self.lane_column = k.mov((lane & 3) * (2 * columns.step * SCALE_BYTES))
         self.k_block = k.var("u32", 0)  # of the current stage
-        if self.single_columns:
-            self.offset, self.last_offset = k.var("u32", 0), k.var("u32", 0)
         self.read = [self._registers(tiles) for tiles in self.sets]
         spans = [(tiles[0].column, tiles[0].columns) for tiles in self.sets]
         self.same_columns = not self.by_stage and spans[0] == spans[1]
         self.pairs = self._pairs(spans) if self.single_columns else []
         self.held = held_scales(problem, config)
-
-    def _release_function(self) -> Callable[[Any, Any], None]:
-        """The same; where each column has a scale the address is computed by all threads, as a
-        guarded sum costs a thread four instructions more in each k-block.
-        """
-        if not self.single_columns:
-            return super()._release_function()
-        k, (cm, cn) = self.k, self.config.cluster
-        lane = k.tid.x & (self.release_threads - 1)
-        if cm * cn > 1:
-            chosen, empty = self._cluster_barriers(lane)
-            opcode = "mbarrier.arrive.shared::cluster.b64"
-        else:
-            chosen, empty = lane == 0, self.stages.pipeline.empty.address()
-            opcode = "mbarrier.arrive.shared::cta.b64"
-
-        def release(stage: Any, when: Any) -> None:
-            address = empty + stage * 8
-            with k.when(chosen if when is None else chosen & when):
-                k.emit(opcode, (address, 0))
-
-        return release
 
     def _pairs(self, spans: list[tuple[int, int]]) -> list[dict[int, list[Any]]]:
         """Registers for the scales of each set's columns, (first, number) of which are ``spans``:
@@ -106,10 +80,6 @@ class ScaledMainloop(PromotedMainloop):
         self.first_column = tile.column // columns.matrices & (columns.first_line - 1)
         self.own_row = _first_scale(self.lane_row, rows, tile.row)
         self.own_column = _first_scale(self.lane_column, columns, tile.column)
-        if self.single_columns:  # addresses in the first stage
-            self.own_row = self.k.mov(self.own_row + self.scales.rows_at(0))
-            self.own_column = self.k.mov(self.own_column + self.scales.columns_at(0))
-            self._go_to_stage()
         self.k.mov(tile.first_k_block, into=self.k_block)
 
     def _registers(self, tiles: list[AccumulatorTile]) -> ReadScales:
@@ -133,7 +103,7 @@ class ScaledMainloop(PromotedMainloop):
 
     def _read_rows(self, stage: Any, block: int, into: list[Any]) -> None:
         """Read the scales of a thread's rows of a 64-row block."""
-        run, address = self.scales.rows, self._of_stage(stage, self.own_row, self.scales.rows_at)
+        run, address = self.scales.rows, self.scales.rows_at(stage) + self.own_row
         matrix, block = divmod(block, len(self.blocks) // run.matrices)
         address = address + matrix * run.matrix_bytes
         for half, scale in enumerate(into):
@@ -142,14 +112,6 @@ class ScaledMainloop(PromotedMainloop):
                 number = _block(run, self.first_row, number)
             self._at(address, number, run, self.k_block).load(into=(scale,))
 
-    def _of_stage(self, stage: Any, own: Any, at: Callable[[Any], Any]) -> Any:
-        """Address of a thread's first scale of rows or columns in a stage, the current one or the
-        previous. Where each column has a scale it is a register plus a uniform one, which LDS adds.
-        """
-        if self.single_columns:
-            return own + (self.last_offset if stage is self.previous else self.offset)
-        return at(stage) + own
-
     def _at(self, address: Any, number: Any, run: ScaleRun, k_block: Any) -> Any:
         """Pointer to the scale ``number`` blocks of rows or columns from an address on."""
         if run.contiguous == "k":
@@ -157,17 +119,9 @@ class ScaledMainloop(PromotedMainloop):
         return self.k.pointer("shared", "f32", address) + number * run.step
 
     def _advance(self, index: int) -> None:
-        if self.single_columns and self._reads_last(index):
-            self.k.mov(self.offset, into=self.last_offset)
         super()._advance(index)
         if self._reads_last(index):
-            if self.single_columns:
-                self._go_to_stage()
             self.k_block.set(self.k_block + 1)
-
-    def _go_to_stage(self) -> None:
-        """Set the offset of the current stage's scales."""
-        self.k.mov(self.state.stage * self.scales.bytes, into=self.offset)
 
     def _read_ahead(self, index: int) -> None:
         """Read the scales of the columns of a set that has just been issued."""
@@ -190,8 +144,7 @@ class ScaledMainloop(PromotedMainloop):
         last = last and self._reads_last(index)
         stage = self.previous if last else self.state.stage
         k_block = self.k_block - 1 if last else self.k_block
-        first = self._of_stage(stage, self.own_column, self.scales.columns_at)
-        first = first + matrix * run.matrix_bytes
+        first = self.scales.columns_at(stage) + self.own_column + matrix * run.matrix_bytes
         there = self._at(first, column, run, k_block)
         if run.step == 1 and not run.anywhere:
             there.aligned(8).load(2, into=tuple(own))
