@@ -14,8 +14,9 @@ A row is KIND-GROUPS:SIZES, then the variants to time beside torch:
 A variant is a configuration, or ``chosen``; ``warp`` (chosen, with scales of A at a pitch that no
 tensor map has, so that a warp copies them), ``full`` (masked, without ``expected_rows``), ``add``
 (D = the product + C), or ``bf16`` (the same in bf16), which may be followed by ``/`` and a
-configuration. torch multiplies bf16, the rows of masked groups without gaps. A line of the Markdown
-table has median times of CUDA-graph replays, interleaved on a busy GPU, with random inputs that
+configuration; along K ``deepgemm/FILE.cubin`` (``compare/k_grouped_peer.py``). torch multiplies
+bf16, the rows of masked groups without gaps. A line of the Markdown table has median times of
+CUDA-graph replays, interleaved on a busy GPU (``--bursts``: with pauses), with random inputs that
 rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some
 rows. Kernels are compiled in threads before anything is timed. Needs an NVIDIA GPU of sm_90a and
 PyTorch.
@@ -31,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
+from compare.k_grouped_peer import KGroupedPeer
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, Ratio, calls
 
@@ -132,7 +134,23 @@ class Case:
             return torch.mm(s["packed"], s["wide_b"][0])
         return torch._grouped_mm(s["packed"], s["wide_b"], offs=self.ends)
 
+    def _peer(self, path: str) -> Work:
+        """DeepGEMM's product, which adds to D."""
+        peer = KGroupedPeer(path)
+        if (peer.m, peer.n, peer.groups) != (self.rows, self.n, self.groups):
+            raise SystemExit(f"{path} is for {peer.groups} groups of {peer.m}×{peer.n}")
+        for s in self.sets:
+            peer.add(s, self.k)
+
+        def work(i: int) -> torch.Tensor:
+            peer.run(i % len(self.sets))
+            return self.sets[i % len(self.sets)]["d"]
+
+        return work
+
     def _work(self, kind: str, config: str | None) -> Work:
+        if kind == "deepgemm":
+            return self._peer(config or "")
         options: dict[str, Any] = {"config": config}
         if self.masked:
             options["counts"] = self.counts
@@ -194,8 +212,8 @@ class RowTimes(NamedTuple):
         return 1e6 * statistics.median(self.seconds[name]) / self.calls
 
 
-def timed(case: Case) -> RowTimes:
-    """Times of the variants of a row, interleaved on a busy GPU."""
+def timed(case: Case, rested: bool = False) -> RowTimes:
+    """Times of the variants of a row, interleaved, on a busy GPU or on one that has rested."""
     works, failures = {}, []
     for name, work in case.works.items():
         try:
@@ -207,13 +225,13 @@ def timed(case: Case) -> RowTimes:
     count = max(calls(rough_seconds(next(iter(works.values()))), QUICK.replay), 2)
     graphs = [graph(work, count) for work in works.values()]
     bursts(graphs, 1, pause=0.0)
-    seconds = dict(zip(works, sustained(graphs, QUICK.pairs, QUICK.warm_up), strict=True))
-    return RowTimes(seconds, count, failures)
+    each = bursts(graphs, QUICK.pairs) if rested else sustained(graphs, QUICK.pairs, QUICK.warm_up)
+    return RowTimes(dict(zip(works, each, strict=True)), count, failures)
 
 
-def lines(case: Case) -> list[str]:
+def lines(case: Case, rested: bool) -> list[str]:
     """The lines of a row, one for each variant."""
-    times = timed(case)
+    times = timed(case, rested)
     made = list(times.failures)
     for name, ours in times.seconds.items():
         pairs = zip(times.seconds.get("torch", ours), ours, strict=True)
@@ -240,6 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="*", default=ROWS, help="KIND-GROUPS:SIZES=VARIANT,…")
     parser.add_argument("--kinds", default="", help="only the rows of these kinds, comma-separated")
+    parser.add_argument("--bursts", action="store_true", help="with a pause before each replay")
     given = parser.parse_args()
     kinds = given.kinds.split(",") if given.kinds else None
     rows = [row for row in given.rows if kinds is None or row.partition("-")[0] in kinds]
@@ -249,7 +268,7 @@ def main() -> None:
     compile_ahead(cases)
     print("| row | variant | µs | torch / it | error |\n|---|---|---|---|---|")
     for case in cases:
-        print("\n".join(lines(case)), flush=True)
+        print("\n".join(lines(case, given.bursts)), flush=True)
 
 
 if __name__ == "__main__":

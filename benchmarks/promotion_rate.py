@@ -6,34 +6,45 @@
 Each SM has one CTA, of which two warpgroups multiply the same stage of shared memory again and
 again, 64 rows each. ``own``: meanwhile they promote the accumulators of the k-block before, as the
 mainloops with block scales do; scales are in registers (``-lds``: loaded from shared memory).
-``third``: a third warpgroup executes f32 instructions on registers of its own. A line has the
-cycles of a k-block, of which the tensor cores need 512 (three warpgroups 768), and for ``third``
-those of an f32 instruction of a warp. Needs an NVIDIA GPU of sm_90a and PyTorch.
+``third``: a third warpgroup executes f32 instructions on registers of its own. ``lds``: the
+scales of columns are loaded by LDS of 32, 64 or 128 bits, and not multiplied. ``second is``: in the
+machine code something else stands for the second of two FADDs. A line has the cycles of a k-block,
+of which the tensor cores need 512 (three warpgroups 768), and for ``third`` those of an f32
+instruction of a warp. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
+
 import torch
+from replaced_instructions import REPLACEMENTS, replaced
 
 import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
 from tilewright.gemm.tma.tma_operand import WGMMA_K, TmaOperand
+from tilewright.run.devices.cuda_device import CudaDevice
 
 COLUMNS, DEPTH, WARPGROUP = 128, 128, 128
 K_BLOCKS = 2048
 CHAINS, INSTRUCTIONS = 32, 256  # of a warp of the third warpgroup: independent ones; of a turn
 FEW_PAIRS = 8  # registers for scales, with three warpgroups
 NEVER = (1 << 32) - 1
+REPLACED_MARK = 434340  # in PTX, plus the number of the replacement
 
 
 class Mode(NamedTuple):
     """``wgmmas`` of a k-block; ``promotion``: what adds its accumulators, or what the ``third``
-    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators.
+    warpgroup does; ``groups`` of warps that multiply; ``sets`` of accumulators. ``replaced``: what
+    stands in the machine code for the second of two FADDs.
     """
 
     name: str
@@ -42,10 +53,13 @@ class Mode(NamedTuple):
     third: bool = False
     groups: int = 2
     sets: int = 2
+    replaced: str = ""
 
 
 OWN = "add", "add2", "fma-shared", "fma", "mul-add", "products", "products-lds", "rows"
 SCALED = "products", "rows", "fma"  # with the scales of columns in registers
+CHANGING = "products", "products-lds", "products-lds128", "rows", "mul-add"  # rows' scales, or
+# their products would be computed once
 THIRD = "add", "mul", "fma-shared", "fma"
 MODES = [
     *(Mode(f"own {x}", promotion=x) for x in OWN),
@@ -55,6 +69,13 @@ MODES = [
     *(Mode(f"own {x}, one set", promotion=x, sets=1) for x in ("add", "add2", "products", "rows")),
     *(Mode(f"own {x}, one set, three warpgroups", promotion=x, sets=1, groups=3)
       for x in ("add", "add2", "rows")),
+    Mode("own none", promotion="none"),
+    *(Mode(f"own add2, second is {x}{', no wgmma' * (not n)}", n, "add2", replaced=x)
+      for x in REPLACEMENTS for n in (4, 0)),
+    *(Mode(f"own {x}{', no wgmma' * (not n)}", n, x)
+      for x in ("lds32", "lds64", "lds128", "lds32-unused", "lds64-unused", "lds128-unused",
+                "products-lds128")
+      for n in (4, 0)),
     *(Mode(f"third {x}", promotion=x, third=True) for x in THIRD),
     *(Mode(f"third {x}, no wgmma", 0, x, third=True) for x in THIRD),
 ]  # fmt: skip
@@ -73,7 +94,7 @@ class Kernel:
         def body(k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
             self.body(k, data, clocks, out, count)
 
-        self.kernel = tilewright.kernel(body, params=params, block=self.threads)
+        self.kernel = tilewright.kernel(body, params=params, block=self.threads, min_ctas=1)
 
     def body(self, k: Any, data: Any, clocks: Any, out: Any, count: Any) -> None:
         mode = self.mode
@@ -107,6 +128,8 @@ class Kernel:
         self.sets = [list(k.array("f32", COLUMNS // 2)) for _ in range(mode.sets)]
         self.total = list(k.array("f32", COLUMNS // 2))
         self.rows = [k.var("f32", self.data[i]) for i in range(2)]
+        if mode.replaced:
+            k.var("u32", REPLACED_MARK + list(REPLACEMENTS).index(mode.replaced))
         most = FEW_PAIRS if mode.groups > 2 else COLUMNS // 4
         pairs = most if mode.promotion in SCALED and not mode.third else 0
         self.pairs = [k.var("f32", self.data[2 + i]) for i in range(pairs)]
@@ -161,11 +184,14 @@ class Kernel:
 
     def promote(self, index: int) -> None:
         k, kind, rows = self.k, self.mode.promotion, self.rows
-        if self.mode.third:
+        if self.mode.third or kind == "none" or "unused" in kind:
+            # ptxas drops the wgmmas of accumulators that nothing reads
+            k.add(self.total[0], self.sets[index][0], into=self.total[0])
+        if self.mode.third or kind == "none":
             return
         for first in range(0, len(self.total), 4):
             self.promote_four(self.sets[index][first : first + 4], first)
-        if kind in ("products", "products-lds", "rows", "mul-add"):  # others the next time
+        if kind in CHANGING:
             for x in rows:
                 k.add(x, x, into=x)
 
@@ -175,7 +201,11 @@ class Kernel:
         t = self.total[first : first + 4]
         row = [rows[0], rows[0], rows[1], rows[1]]
         pair = (self.pairs * 4)[first // 2 : first // 2 + 2]
-        if kind in ("add", "add2"):
+        if kind.startswith("lds"):
+            self.read(kind, first)
+            if not first and "unused" not in kind:
+                k.add(t[0], x[0], into=t[0])
+        elif kind in ("add", "add2"):
             for i in range(4):
                 k.add(t[i], x[i], into=t[i])
             for i in range(4 if kind == "add2" else 0):
@@ -191,10 +221,28 @@ class Kernel:
             if kind == "products-lds":
                 there = self.scales + ((k.tid.x & 3) * 2 + 2 * first)
                 pair = there.aligned(8).load(2, order="volatile")
+            elif kind == "products-lds128":
+                if first % 8 == 0:
+                    there = self.scales + ((k.tid.x & 3) * 4 + 2 * first)
+                    self.four = there.aligned(16).load(4, order="volatile")
+                pair = self.four[first % 8 // 2 : first % 8 // 2 + 2]
             factors = {"fma": pair * 2, "fma-shared": row}.get(kind)
             factors = factors or [a * b for a in rows for b in pair]
             for i in range(4):
                 k.mad(x[i], factors[i], t[i], into=t[i])
+
+    def read(self, kind: str, first: int) -> None:
+        """Add the scales of two columns of each of two rows' accumulators."""
+        k, words = self.k, int(kind.removeprefix("lds").removesuffix("-unused")) // 32
+        if first % (2 * words) and words == 4:
+            return
+        own = (k.tid.x & 3) * max(words, 2)
+        for i in range(max(2 // words, 1)):
+            there = (self.scales + (own + i + 2 * first)).aligned(4 * words)
+            found = there.load(words, order="volatile")
+            for n, x in enumerate(found if "unused" not in kind else ()):
+                t = self.total[first + i + n]
+                k.add(t, x, into=t)
 
     def execute(self) -> None:
         """f32 instructions of the third warpgroup."""
@@ -215,14 +263,32 @@ class Kernel:
                 self.out.store(z, order="volatile")
 
 
+ASSEMBLE = CudaDevice.assemble
+
+
+def assemble(self: CudaDevice, traced: Any) -> Any:
+    made = ASSEMBLE(self, traced)
+    for i, kind in enumerate(REPLACEMENTS):
+        if str(REPLACED_MARK + i) in traced.ptx:
+            code, changed = replaced(made.code, traced.name, kind)
+            if changed < 2 * COLUMNS // 2:
+                print(f"replaced: {changed}")
+            return replace(made, code=code)
+    return made
+
+
+CudaDevice.assemble = assemble  # type: ignore[method-assign]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--modes", default="", help="only those that contain this")
+    parser.add_argument("--modes", default="", help="only those that contain one of these")
     given = parser.parse_args()
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     data, out = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
     clocks = torch.zeros(sms * 4, device="cuda", dtype=torch.int32)
-    kernels = [Kernel(mode) for mode in MODES if given.modes in mode.name]
+    chosen = given.modes.split(",")
+    kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in chosen)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda x: x.kernel[sms](data, clocks, out, 2), kernels))
     torch.cuda.synchronize()
