@@ -18,7 +18,15 @@ from ..nv_info import BRANCH_TARGETS, branch_targets
 from ..sass_text import ALWAYS, SassText
 from .code_paths import SassCode, Stack
 from .instruction_properties import InstructionProperties, instruction_properties
-from .latencies import GUARD, MAX_LATENCY, PUSHES, own_latency, result_latency, wide_gain
+from .latencies import (
+    GUARD,
+    MAX_LATENCY,
+    PUSHES,
+    descriptor_gain,
+    own_latency,
+    result_latency,
+    wide_gain,
+)
 from .pending import FIXED, READ, WRITE, PendingState
 from .register_effects import Register, RegisterEffects, register_effects
 
@@ -235,9 +243,11 @@ class _HazardSearch:
             )  # fmt: skip
 
     def _gain(self, producer: int, consumer: int, register: Register) -> int:
-        """Cycles that IMAD.WIDE gains on either side."""
+        """Cycles that IMAD.WIDE gains on either side, or B's descriptor."""
         made, used = self.code.instructions[producer].text, self.code.instructions[consumer].text
         assert made is not None and used is not None
+        if register[0] == "UR" and "GMMA" in used.opcode and "gdesc" in used.operands[1].kind:
+            return descriptor_gain(register[1], int(used.operands[1].numbers[0]))
         if register[0] != "R":
             return 0
         gain = wide_gain(made.opcode, made.operands[0].numbers[:1] == (register[1],), False)

@@ -126,6 +126,13 @@ def wide_gain(opcode: str, is_low_result: bool, is_addend: bool) -> int:
     return _WIDE_EARLY if wide and (is_low_result or is_addend) else 0
 
 
+def descriptor_gain(register: int, first: int) -> int:
+    """Cycles that a latency shrinks by for a uniform register of wgmma's descriptors, which begin
+    at ``first``: by what ptxas leaves, B's, the second two, are read a cycle after A's.
+    """
+    return int(register - first in (2, 3))
+
+
 def own_latency(sm: int, row: InstructionProperties, file: str) -> int:
     """Cycles from issue to the write of a result, for the order of two writes of a register."""
     return result_latency(sm, file, row, row)

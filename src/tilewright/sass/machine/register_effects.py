@@ -139,7 +139,7 @@ def _count(sm: int, text: SassText, kind: str, name: re.Match[str], width: int) 
     if "[" not in kind:
         return width
     if kind.startswith(("desc[", "gdesc[")) and name.start() < kind.index("]"):
-        return 4 if kind[0] == "g" and text.operands[0].kind == kind else 2
+        return 4 if kind[0] == "g" and text.operands[1].kind == kind else 2  # of A and B, or of B
     wide = name[2] is not None or (sm < 70 and ".E" in text.opcode) or _plain_extended(text, kind)
     return 2 if wide else 1
 
