@@ -25,7 +25,7 @@ WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
 _NOTATION = notation(
-    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)"
+    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:/#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)"
 )
 
 
@@ -40,6 +40,7 @@ class PartialTmaConfig(NamedTuple):
     stages: int | None
     dynamic: bool
     cluster: tuple[int, int] | None
+    occupancy: int
     split: int | None
     tail: bool
     stream_k: int
@@ -59,11 +60,12 @@ class PartialTmaConfig(NamedTuple):
             stages=int(found[6]) if found[6] else None,
             dynamic=bool(found[7]),
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
-            split=int(found[11]) if found[11] else None,
-            tail=found[10] == "+",
-            stream_k=int(found[12] or 0),
-            group=int(found[13]) if found[13] else None,
-            swap=bool(found[14]),
+            occupancy=int(found[10] or 1),
+            split=int(found[12]) if found[12] else None,
+            tail=found[11] == "+",
+            stream_k=int(found[13] or 0),
+            group=int(found[14]) if found[14] else None,
+            swap=bool(found[15]),
         )
 
     @property
@@ -88,7 +90,7 @@ class PartialTmaConfig(NamedTuple):
         found = TmaColumns(
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
-            np.full(len(row), self.dynamic), stream_k,
+            np.full(len(row), self.dynamic), stream_k, np.full(len(row), self.occupancy),
         )  # fmt: skip
         if self.stages is None:
             most = found.max_stages(problem, device)
@@ -112,7 +114,7 @@ class PartialTmaConfig(NamedTuple):
                 TmaConfig(
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
-                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k,
+                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.occupancy,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

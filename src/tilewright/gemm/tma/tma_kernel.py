@@ -67,6 +67,7 @@ from .tma_producer import TmaProducer
 
 # Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
 REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
+SHARED_REGISTERS = {1: (24, 232), 2: (24, 104), 3: (24, 72)}  # of two CTAs on an SM
 COPY_REGISTERS = {2: (40, 232), 4: (40, 112)}  # with a scale load warp, or a gather warp
 
 
@@ -95,7 +96,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         TmaKernel(k, problem, config, p).run()
 
     parameters = tma_parameters(problem)
-    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
+    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=config.occupancy)
 
 
 class WarpRole(NamedTuple):
@@ -169,6 +170,8 @@ class TmaKernel:
         copies = self.scales_by_warp or self.problem.gathers
         table = REGISTERS | COPY_REGISTERS if copies else REGISTERS
         registers = table.get(config.consumers, (None, None))
+        if config.occupancy > 1:
+            registers = SHARED_REGISTERS[config.consumers]
         self._run_roles(
             WarpRole(registers[0], self._produce),
             WarpRole(registers[1], lambda: self._consume(d, c)),

@@ -188,9 +188,10 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     )
     group = np.full(rows, rasterization_group(problem))
     stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
+    occupancy = np.ones(rows, np.int64)
     return TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic, stream_k,
+        dynamic, stream_k, occupancy,
     )  # fmt: skip
 
 

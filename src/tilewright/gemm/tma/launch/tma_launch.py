@@ -41,7 +41,9 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
         clusters = config.resident_clusters(device)
     if config.joins_split(problem):
         ctas = config.split
-        clusters = min(tiles, resident_clusters(ctas, device))
+        clusters = min(tiles, resident_clusters(ctas, device) * config.occupancy)
+    if config.occupancy > 1 and config.split == 1:  # one of this grid's CTAs on each SM
+        clusters = max(clusters, device.sms)
     shares = tiles == clusters and shares_rows(problem, config)
     if problem.groups is not None:
         clusters, shares = launch_clusters(problem, config, device), False

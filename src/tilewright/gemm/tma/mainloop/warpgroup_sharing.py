@@ -30,6 +30,7 @@ class WarpgroupSharing(Generic[N]):
     swap: Any
     dynamic: Any
     stream_k: N
+    occupancy: N
 
     @property
     def threads(self) -> N:
