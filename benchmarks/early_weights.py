@@ -5,8 +5,8 @@
 The rasterization group of a configuration, which changes nothing with one column of tiles, selects
 a variant here: ``1SS``: each CTA prefetches SS stages of its first tile's weights to the L2 before
 it waits; ``2SS``: the first IDLE CTAs do so for all tiles as well; ``3SS``: only these for all;
-``4SS`` (static weights): SS stages are loaded before the wait; ``5SS``: that with four stages, and
-the first CTAs prefetch for all.
+``4SS`` (static weights): SS stages are loaded before the wait; ``5SS``, ``6SS``,
+``7SS``: four stages, and ``3SS``, ``1SS``, ``2SS``.
 """
 
 from __future__ import annotations
@@ -38,20 +38,25 @@ def prefetch(k: Any, copy: Any, source: Any, offset: Any, size: int) -> None:
 def load_tile(self: Any, tile: Any, more: Any) -> None:
     """The producer's tile, with prefetches."""
     k, (mode, stages) = self.k, divmod(self.config.group, 100)
-    if mode in (1, 2, 3, 5):
+    if mode and mode != 4:
         copy = self.copies[0]
         copy.begin(tile)
-        size = stages * copy.operand.bytes
-        if mode in (2, 3, 5):
+        each = self.config.tile[2] // copy.unit_k
+        size, parts = stages * each * copy.unit_bytes, self.config.split
+        blocks = self.scheduler.count * copy.own // IDLE
+        if mode in (2, 3, 5, 7):
             with k.if_(k.ctaid.x < IDLE):
-                for i in k.range(0, self.scheduler.count // IDLE, unroll=False):
+                for i in k.range(0, blocks, unroll=False):
                     block = i * IDLE + k.ctaid.x
-                    offset = (block * copy.along).to("u64") * copy.unit_bytes
-                    prefetch(k, copy, copy.matrices[0], offset, size)
-        if mode in (1, 2):
-            first = tile.first_k_block * (self.config.tile[2] // copy.unit_k)
+                    for part in range(parts):
+                        unit = block * copy.along + self.scheduler.k_blocks * part // parts * each
+                        offset = unit.to("u64") * copy.unit_bytes
+                        prefetch(k, copy, copy.matrices[0], offset, size)
+        if mode in (1, 2, 6, 7):
+            first = tile.first_k_block * each
             offset = k.mov(k.const("u32", 0) + first).to("u64") * copy.unit_bytes
-            prefetch(k, copy, copy.sources[0], offset, size)
+            for source in copy.sources:
+                prefetch(k, copy, source, offset, size)
     PLAIN_LOAD(self, tile, more)
 
 
