@@ -155,7 +155,8 @@ class JoinedTileScheduler(TileScheduler):
     ) -> None:  # fmt: skip
         """``full_tiles``: every tile is split."""
         self.parts = config.split
-        super().__init__(k, replace(config, split=1), m, n, k_blocks, batches, None)
+        whole = replace(config, split=1, in_cluster=False)
+        super().__init__(k, whole, m, n, k_blocks, batches, None)
 
     def _ctas(self) -> int:
         return self.parts

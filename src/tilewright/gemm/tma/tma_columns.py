@@ -29,21 +29,22 @@ class TmaColumns(TmaGeometry[Column]):
     dynamic: Column
     stream_k: Column
     occupancy: Column
+    in_cluster: Column
 
     @classmethod
     def of(cls, configs: Sequence[TmaConfig]) -> TmaColumns:
         """The columns of configurations."""
         rows = [
             (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
-             c.swap, c.dynamic, c.stream_k, c.occupancy)
+             c.swap, c.dynamic, c.stream_k, c.occupancy, c.in_cluster)
             for c in configs
         ]  # fmt: skip
-        numbers = np.array(rows, np.int64).reshape(-1, 15).T
+        numbers = np.array(rows, np.int64).reshape(-1, 16).T
         bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *more = numbers
-        swap, dynamic, stream_k, occupancy = more
+        swap, dynamic, stream_k, occupancy, in_cluster = more
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
-            swap != 0, dynamic != 0, stream_k, occupancy,
+            swap != 0, dynamic != 0, stream_k, occupancy, in_cluster != 0,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -65,6 +66,7 @@ class TmaColumns(TmaGeometry[Column]):
             bool(self.dynamic[index]),
             int(self.stream_k[index]),
             int(self.occupancy[index]),
+            bool(self.in_cluster[index]),
         )
 
     def take(self, index: Column) -> TmaColumns:
@@ -83,6 +85,7 @@ class TmaColumns(TmaGeometry[Column]):
             self.dynamic[index],
             self.stream_k[index],
             self.occupancy[index],
+            self.in_cluster[index],
         )
 
     def cluster_tiles(self, problem: Problem) -> Column:

@@ -96,7 +96,9 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         TmaKernel(k, problem, config, p).run()
 
     parameters = tma_parameters(problem)
-    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=config.occupancy)
+    return parameters.trace(
+        kernel, name, problem.scalar_type, block=config.threads, min_ctas=config.occupancy
+    )
 
 
 class WarpRole(NamedTuple):
@@ -140,7 +142,7 @@ class TmaKernel:
             size = config.handed_bytes(problem) * config.handed_buffers(problem)
             self.handed_address = k.dynamic_shared(size, 16).address()
         self.joined_barriers = None
-        if config.joins_split(problem):
+        if config.in_cluster:
             count = 2 * config.epilogue_warpgroups
             self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
@@ -364,8 +366,8 @@ class TmaKernel:
         if not self.joined_barriers:
             return None
         problem, config = self.problem, self.config
-        each = config.joined_bytes(problem) // config.epilogue_warpgroups
-        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        each = config.joined_bytes // config.epilogue_warpgroups
+        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes
         part = 0 if config.slices > 1 else consumer
         address = self.epilogue_address + staging + part * each
         return JoinedAccumulators(self.k, address, self.joined_barriers + 2 * part)
@@ -375,7 +377,7 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes
         size = of_all // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
@@ -383,7 +385,7 @@ class TmaKernel:
         more = self.scalars, limits, barrier
         epilogue: TmaEpilogue
         if self.operands is None:
-            tile = EpilogueTile.of(problem, config.stored(problem))
+            tile = EpilogueTile.of(problem, config.stored)
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *more_outputs(k, self.operands)]
