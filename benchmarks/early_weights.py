@@ -6,7 +6,8 @@ The rasterization group of a configuration, which changes nothing with one colum
 a variant here: ``1SS``: each CTA prefetches SS stages of its first tile's weights to the L2 before
 it waits; ``2SS``: the first IDLE CTAs do so for all tiles as well; ``3SS``: only these for all;
 ``4SS`` (static weights): SS stages are loaded before the wait; ``5SS``, ``6SS``,
-``7SS``: four stages, and ``3SS``, ``1SS``, ``2SS``.
+``7SS``: four stages, and ``3SS``, ``1SS``, ``2SS``. ``1xxx`` launches the dependent grid after the
+last load, ``2xxx`` half of the stages before, ``3xxx`` all stages before.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tilewright.gemm.tma import tma_producer
 from tilewright.quantization.weight_format import WeightFormat
 
 PLAIN_LOAD = tma_producer.TmaProducer._load_tile
+PLAIN_STAGE = tma_producer.TmaProducer._load_stage
 PLAIN_STATIC = tma_producer.TmaProducer._load_static
 IDLE = 4
 
@@ -37,7 +39,8 @@ def prefetch(k: Any, copy: Any, source: Any, offset: Any, size: int) -> None:
 
 def load_tile(self: Any, tile: Any, more: Any) -> None:
     """The producer's tile, with prefetches."""
-    k, (mode, stages) = self.k, divmod(self.config.group, 100)
+    k, (mode, stages) = self.k, divmod(self.config.group % 1000, 100)
+    self.last = k.max(tile.k_blocks, 1)
     if mode and mode != 4:
         copy = self.copies[0]
         copy.begin(tile)
@@ -61,9 +64,17 @@ def load_tile(self: Any, tile: Any, more: Any) -> None:
 
 
 def load_static(self: Any, *more: Any) -> None:
-    mode, stages = divmod(self.config.group, 100)
+    mode, stages = divmod(self.config.group % 1000, 100)
     tma_producer.STATIC_STAGES = stages if mode == 4 else 4
     PLAIN_STATIC(self, *more)
+
+
+def load_stage(self: Any, block: Any, *more: Any) -> None:
+    PLAIN_STAGE(self, block, *more)
+    k, late = self.k, self.config.group // 1000
+    if late:
+        with k.if_(block == self.last - 1 - (late - 1) * self.config.stages // 2):
+            k.launch_dependent_grids()
 
 
 def main() -> None:
@@ -75,6 +86,7 @@ def main() -> None:
     given = parser.parse_args()
     tma_producer.TmaProducer._load_tile = load_tile
     tma_producer.TmaProducer._load_static = load_static
+    tma_producer.TmaProducer._load_stage = load_stage
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     n, k = map(int, given.nk.split("x"))
     works, cases, expected = {}, [], {}
@@ -99,7 +111,9 @@ def main() -> None:
             torch.cuda.synchronize()
         except Exception as error:
             return f"{type(error).__name__}: {str(error)[:150]}"
-        error = (out.float() - expected[static].float()).abs().max() / expected[static].float().abs().max()
+        error = (out.float() - expected[static].float()).abs().max() / expected[
+            static
+        ].float().abs().max()
         return "" if float(error) < 0.02 else f"wrong by {float(error):.1e}"
 
     with ThreadPoolExecutor(8) as pool:

@@ -43,7 +43,7 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
         ctas = config.split
         clusters = min(tiles, resident_clusters(ctas, device) * config.occupancy)
     if config.occupancy > 1 and config.split == 1:  # one of this grid's CTAs on each SM
-        clusters = max(clusters, device.sms)
+        clusters = device.sms
     shares = tiles == clusters and shares_rows(problem, config)
     if problem.groups is not None:
         clusters, shares = launch_clusters(problem, config, device), False
