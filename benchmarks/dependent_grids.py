@@ -3,7 +3,7 @@
     python benchmarks/dependent_grids.py
 
 Grids of CTAs that take half of an SM's shared memory (or all of it) follow one another in a CUDA
-graph. A CTA waits for prior grids, then 6 µs, launches its dependents at the begin or 4 µs after the
+graph. A CTA waits for prior grids, then 6 µs, launches its dependents first or 4 µs after the
 wait, and writes its SM and three times. CTAs beyond ``working`` end right after the wait. A line
 has, of the last grids, the mean number of SMs with 0, 1, 2 working CTAs of a grid, and µs from the
 end of the prior grid's last CTA (medians): of the start of a grid's first, median and last CTA, and
