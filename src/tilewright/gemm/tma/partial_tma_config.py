@@ -38,7 +38,6 @@ class PartialTmaConfig(NamedTuple):
     stages: int | None
     dynamic: bool
     cluster: tuple[int, int] | None
-    occupancy: int
     split: int | None
     tail: bool
     in_cluster: bool
@@ -59,13 +58,12 @@ class PartialTmaConfig(NamedTuple):
             stages=int(found[6]) if found[6] else None,
             dynamic=bool(found[7]),
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
-            occupancy=int(found[10] or 1),
-            split=int(found[12]) if found[12] else None,
-            tail=found[11] == "+",
-            in_cluster=bool(found[13]),
-            stream_k=int(found[14] or 0),
-            group=int(found[15]) if found[15] else None,
-            swap=bool(found[16]),
+            split=int(found[11]) if found[11] else None,
+            tail=found[10] == "+",
+            in_cluster=bool(found[12]),
+            stream_k=int(found[13] or 0),
+            group=int(found[14]) if found[14] else None,
+            swap=bool(found[15]),
         )
 
     @property
@@ -90,8 +88,7 @@ class PartialTmaConfig(NamedTuple):
         found = TmaColumns(
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
-            np.full(len(row), self.dynamic), stream_k, np.full(len(row), self.occupancy),
-            np.zeros(len(row), bool),
+            np.full(len(row), self.dynamic), stream_k, np.zeros(len(row), bool),
         )  # fmt: skip
         found.in_cluster[:] = self.in_cluster if self.split else found.may_join(problem)
         if self.stages is None:
@@ -116,8 +113,7 @@ class PartialTmaConfig(NamedTuple):
                 TmaConfig(
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
-                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.occupancy,
-                    self.in_cluster,
+                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.in_cluster,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

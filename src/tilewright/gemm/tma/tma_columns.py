@@ -28,7 +28,6 @@ class TmaColumns(TmaGeometry[Column]):
     swap: Column
     dynamic: Column
     stream_k: Column
-    occupancy: Column
     in_cluster: Column
 
     @classmethod
@@ -36,15 +35,15 @@ class TmaColumns(TmaGeometry[Column]):
         """The columns of configurations."""
         rows = [
             (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
-             c.swap, c.dynamic, c.stream_k, c.occupancy, c.in_cluster)
+             c.swap, c.dynamic, c.stream_k, c.in_cluster)
             for c in configs
         ]  # fmt: skip
-        numbers = np.array(rows, np.int64).reshape(-1, 16).T
+        numbers = np.array(rows, np.int64).reshape(-1, 15).T
         bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *more = numbers
-        swap, dynamic, stream_k, occupancy, in_cluster = more
+        swap, dynamic, stream_k, in_cluster = more
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
-            swap != 0, dynamic != 0, stream_k, occupancy, in_cluster != 0,
+            swap != 0, dynamic != 0, stream_k, in_cluster != 0,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -65,7 +64,6 @@ class TmaColumns(TmaGeometry[Column]):
             bool(self.swap[index]),
             bool(self.dynamic[index]),
             int(self.stream_k[index]),
-            int(self.occupancy[index]),
             bool(self.in_cluster[index]),
         )
 
@@ -84,7 +82,6 @@ class TmaColumns(TmaGeometry[Column]):
             self.swap[index],
             self.dynamic[index],
             self.stream_k[index],
-            self.occupancy[index],
             self.in_cluster[index],
         )
 

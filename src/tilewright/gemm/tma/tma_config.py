@@ -20,7 +20,7 @@ MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks MAX_SLICES warpgroups share
 
-SCHEDULE = "(?:/#x#)?(?:/#)?(?:([*+])#(c?)|[+]sk(?!0)#)?(?:@#)?(~?)"
+SCHEDULE = "(?:/#x#)?(?:([*+])#(c?)|[+]sk(?!0)#)?(?:@#)?(~?)"
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)" + SCHEDULE)
 
 
@@ -37,8 +37,7 @@ class TmaConfig(TmaGeometry[int]):
     memory. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so
     the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of
     a static stride. ``stream_k``: groups of this number of clusters share the k-blocks of the tail
-    wave's tiles evenly; 0: none do. ``occupancy``: CTAs that an SM has at a time.
-    Raises ConfigError.
+    wave's tiles evenly; 0: none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -52,12 +51,10 @@ class TmaConfig(TmaGeometry[int]):
     swap: bool = False
     dynamic: bool = False
     stream_k: int = 0
-    occupancy: int = 1
     in_cluster: bool = False
 
     def __post_init__(self) -> None:
-        counts = ("consumers", "stages", "split", "group", "stream_k", "occupancy")
-        check_kinds(self, tile=3, cluster=2, **dict.fromkeys(counts, 0))
+        check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
         bm, bn, bk = self.tile
         most = MAX_SLICES if bm in SLICED_ROWS else 3
         if not 1 <= self.consumers <= most or (self.pingpong and self.consumers != 2):
@@ -101,7 +98,7 @@ class TmaConfig(TmaGeometry[int]):
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
         ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
-        ``/OCCUPANCY``, ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster), ``+SPLIT`` (split-K of the
+        ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster), ``+SPLIT`` (split-K of the
         tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
@@ -109,8 +106,8 @@ class TmaConfig(TmaGeometry[int]):
         cluster = int(found[8] or 1), int(found[9] or 1)
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
-            int(found[12] or 1), found[11] == "+", int(found[15] or 8), bool(found[16]),
-            bool(found[7]), int(found[14] or 0), int(found[10] or 1), bool(found[13]),
+            int(found[11] or 1), found[10] == "+", int(found[14] or 8), bool(found[15]),
+            bool(found[7]), int(found[13] or 0), bool(found[12]),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -119,7 +116,6 @@ class TmaConfig(TmaGeometry[int]):
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
         split += "c" * self.in_cluster
         split += f"+sk{self.stream_k}" * (self.stream_k > 0)
-        cluster += f"/{self.occupancy}" * (self.occupancy > 1)
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 

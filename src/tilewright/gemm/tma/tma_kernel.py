@@ -95,9 +95,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         TmaKernel(k, problem, config, p).run()
 
     parameters = tma_parameters(problem)
-    return parameters.trace(
-        kernel, name, problem.scalar_type, block=config.threads, min_ctas=config.occupancy
-    )
+    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
 
 
 class WarpRole(NamedTuple):
@@ -146,8 +144,7 @@ class TmaKernel:
             self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
-        self.lone = config.occupancy > 1
-        self.order = OrderedSequenceBarrier(k, self._consumer()) if config.pingpong else None
+        self.order = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
         self.queue = None
         if config.dynamic:
             loads = self.loads is not None or self.vectors is not None
@@ -172,22 +169,14 @@ class TmaKernel:
         copies = self.scales_by_warp or self.problem.gathers
         table = REGISTERS | COPY_REGISTERS if copies else REGISTERS
         registers = table.get(config.consumers, (None, None))
-        if config.occupancy > 1:
-            registers = None, None
         self._run_roles(
             WarpRole(registers[0], self._produce),
             WarpRole(registers[1], lambda: self._consume(d, c)),
         )
 
-    def _consumer(self) -> Any:
-        """The index of this consumer warpgroup."""
-        return self.warpgroup if self.lone else self.warpgroup - 1
-
     def _run_roles(self, producer: WarpRole, math: WarpRole) -> None:
-        """Emit the roles: the first warpgroup is the producer's, the others multiply. A lone
-        producer warp is the last one.
-        """
-        with self.k.if_(self.warpgroup == (self.config.consumers if self.lone else 0)):
+        """Emit the roles: the first warpgroup is the producer's, the others multiply."""
+        with self.k.if_(self.warpgroup == 0):
             self._run_role(producer, more=False)
         with self.k.else_():
             self._run_role(math, more=True)
@@ -228,8 +217,7 @@ class TmaKernel:
             k.cluster_arrive()
         if self.config.ctas == 1:
             k.barrier()
-        if self.config.group < 1000:  # the probe's
-            k.launch_dependent_grids()
+        k.launch_dependent_grids()
 
     def _swapped(self, a: Any, b: Any) -> tuple[Any, Any]:
         """(left, right) of wgmma from what belongs to A (or M) and to B (or N)."""
@@ -257,8 +245,6 @@ class TmaKernel:
         """
         k, stages, config = self.k, self.stages, self.config
         warp = k.shfl("idx", k.tid.x >> 5, 0)
-        if self.lone:
-            warp = warp - 4 * config.consumers
         with k.if_(warp == 0):
             with k.if_(k.elect()):
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
@@ -287,7 +273,7 @@ class TmaKernel:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
         k, config = self.k, self.config
         k.wait_for_prior_grids()
-        consumer = self._consumer() if config.consumers > 1 else k.const("u32", 0)
+        consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         one_stores = config.hands_over(self.problem)
         alone = config.pingpong or one_stores
         first_row = 0 if alone else consumer * config.d_warpgroup_rows(self.problem)

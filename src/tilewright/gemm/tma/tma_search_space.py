@@ -189,11 +189,11 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
         np.tile(np.array(column).T, len(tiles)) for column in zip(*_SCHEDULES, strict=True)
     )
     group = np.full(rows, rasterization_group(problem))
-    stages, occupancy = np.zeros(rows, np.int64), np.ones(rows, np.int64)
-    dynamic, in_cluster = np.zeros(rows, bool), np.zeros(rows, bool)
+    stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
+    in_cluster = np.zeros(rows, bool)
     found = TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic, stream_k, occupancy, in_cluster,
+        dynamic, stream_k, in_cluster,
     )  # fmt: skip
     in_cluster[:] = found.may_join(problem)
     return found

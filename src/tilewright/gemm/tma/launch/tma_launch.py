@@ -41,9 +41,7 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
         clusters = config.resident_clusters(device)
     if config.in_cluster:
         ctas = config.split
-        clusters = min(tiles, resident_clusters(ctas, device) * config.occupancy)
-    if config.occupancy > 1 and config.split == 1:  # one of this grid's CTAs on each SM
-        clusters = device.sms
+        clusters = min(tiles, resident_clusters(ctas, device))
     shares = tiles == clusters and shares_rows(problem, config)
     if problem.groups is not None:
         clusters, shares = launch_clusters(problem, config, device), False

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from ...columns import N, larger, select
 from ...problem import Problem
 
-WARPGROUP, WARP = 128, 32
+WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 ACCUMULATOR_BYTES = 4
 # CTAs of a cluster that have the parts of split-K; tile_n is a multiple of JOINED_COLUMNS, as each
@@ -31,17 +31,12 @@ class WarpgroupSharing(Generic[N]):
     swap: Any
     dynamic: Any
     stream_k: N
-    occupancy: N
     in_cluster: Any
 
     @property
     def threads(self) -> N:
-        """Threads of a CTA: of its consumer warpgroups, and of the producer's, or one producer warp
-        where registers of several CTAs are scarce.
-        """
-        producers = select(self.occupancy > 1, WARP, WARPGROUP)
-        threads: N = WARPGROUP * self.consumers + producers
-        return threads
+        """Threads of a CTA."""
+        return WARPGROUP * (1 + self.consumers)
 
     @property
     def ctas(self) -> N:

@@ -122,8 +122,7 @@ class MixedInputMainloop(WgmmaMainloop):
 
     def _chunk_steps(self) -> int:
         """Steps of a chunk."""
-        most = CHUNK_K // (2 if self.config.occupancy > 1 and self.config.consumers > 3 else 1)
-        return min(most, self.weights.group) // self.weights.step
+        return min(CHUNK_K, self.weights.group) // self.weights.step
 
     def _unit_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins."""
