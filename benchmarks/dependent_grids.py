@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
 
 def measure(case: Case) -> str:
-    kernel, grids = case.kernel(), torch.zeros((LAUNCHES, case.ctas, 4), dtype=torch.int32)
+    kernel, grids = case.kernel(), torch.zeros((LAUNCHES, case.ctas, 4), dtype=torch.uint32)
     out = grids.cuda()
 
     def run() -> None:
@@ -81,7 +81,7 @@ def measure(case: Case) -> str:
     for _ in range(3):
         captured.replay()
     torch.cuda.synchronize()
-    found = out.cpu().numpy().astype(np.int64) & 0xFFFFFFFF
+    found = out.cpu().numpy().astype(np.int64)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     held, times = [], []
     for i in range(LAUNCHES - COUNTED, LAUNCHES):

@@ -104,6 +104,10 @@ class TileScheduler:
         tile, first, k_blocks, partial = self._split(index)
         return WorkTileInfo(*self._coordinates(tile), first, k_blocks, partial)
 
+    def first_tile(self) -> WorkTileInfo:
+        """This CTA's first work tile, if it has any."""
+        return self.work_tile(self.k.ctaid.x // self.ctas)
+
     def first_tile_k_blocks(self) -> Any:
         """The k-blocks of this CTA's first work tile."""
         return self._split(self.k.ctaid.x // self.ctas)[2]

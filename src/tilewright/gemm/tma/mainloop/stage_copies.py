@@ -31,6 +31,16 @@ from ..tma_producer import multicast_masks
 from .stage_scales import StageScales, scale_copies
 
 
+def unit_copy(
+    k: Builder, problem: Problem, config: TmaConfig, p: WeightParameters, scheduler: TileScheduler,
+    stages: SharedStages,
+) -> UnitCopy:  # fmt: skip
+    """The copy of prepared weights."""
+    units = PairUnitCopy if problem.pair else UnitCopy
+    multicast = multicast_masks(k, config, scheduler)[0]
+    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast)
+
+
 def stage_copies(
     k: Builder, problem: Problem, config: TmaConfig, p: TmaParameters, scheduler: TileScheduler,
     stages: SharedStages, scales: StageScales | None,
@@ -48,8 +58,7 @@ def stage_copies(
     right: StageCopy
     left: StageCopy
     if isinstance(p, WeightParameters):
-        units = PairUnitCopy if problem.pair else UnitCopy
-        left = units(k, stages.left, p, share=left_share, multicast=left_mask)
+        left = unit_copy(k, problem, config, p, scheduler, stages)
         right = TmaCopy(
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,

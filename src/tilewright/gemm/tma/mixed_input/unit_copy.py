@@ -59,6 +59,14 @@ class UnitCopy(StageCopy):
                 offset = (row_block * self.along).to("u64") * self.unit_bytes
                 self.sources.append(weights + offset)
 
+    def prefetch(self, first_k_block: Any, k_blocks: Any) -> None:
+        """Prefetch k-blocks of the work tile to the L2."""
+        k, units = self.k, self.operand.depth // self.unit_k
+        first = k.min(first_k_block * units, self.along)
+        size = k.min(k_blocks * units, self.along - first) * self.unit_bytes
+        for source in self.sources:
+            k.bulk_prefetch((source + first.to("u64") * self.unit_bytes).aligned(16), size)
+
     def target(self, stage: Any) -> Any:
         offset = self.share * (self.own * self.operand.row_block_bytes)
         return self.address + stage * self.operand.bytes + offset

@@ -1,0 +1,48 @@
+"""Prefetch of prepared weights to the L2, before prior grids end.
+
+A CTA prefetches the first k-blocks of its first work tile as soon as it starts, while another warp
+initializes the barriers. So they are in the L2, or on the way, when the wait for prior grids ends
+and the producer loads them. A prefetch changes no value, and what a prior grid writes after it is
+written to the L2, too: it needs no promise, unlike ``static`` weights, which are loaded before that
+wait. More bytes would delay the prior grid's loads.
+"""
+
+from __future__ import annotations
+
+from ....builder import Builder
+from ...problem import Problem
+from ..launch.tma_parameters import TmaParameters, WeightParameters
+from ..mainloop.stage_copies import unit_copy
+from ..stage_operands import SharedStages
+from ..tile_scheduler import TileScheduler
+from ..tma_config import TmaConfig
+
+PREFETCH_THREAD = 32  # the first of a warp that initializes nothing
+PREFETCHED_BYTES = 33 << 10  # of a CTA
+
+
+def is_prefetched(problem: Problem, config: TmaConfig) -> bool:
+    """Whether a CTA prefetches weights: it has prepared ones, and knows its first work tile before
+    prior grids end.
+    """
+    known = problem.groups is None and not config.dynamic and not config.stream_k
+    return problem.weights is not None and known
+
+
+def prefetch_weights(
+    k: Builder, problem: Problem, config: TmaConfig, p: TmaParameters, scheduler: TileScheduler,
+    stages: SharedStages,
+) -> None:  # fmt: skip
+    """Prefetch the weights of the first k-blocks. One thread calls it."""
+    assert isinstance(p, WeightParameters)
+    tile = scheduler.first_tile()
+    copy = unit_copy(k, problem, config, p, scheduler, stages)
+    copy.begin(tile)
+    k_blocks = prefetched_k_blocks(stages.left.operand.bytes, config)
+    with k.if_(tile.k_blocks != 0):
+        copy.prefetch(tile.first_k_block, k.min(tile.k_blocks, k_blocks))
+
+
+def prefetched_k_blocks(stage: int, config: TmaConfig) -> int:
+    """The k-blocks that are prefetched; ``stage``: bytes of the weights of one."""
+    return max(1, PREFETCHED_BYTES // stage)
