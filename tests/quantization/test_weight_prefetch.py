@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright
+from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright import gemm, target
 from tilewright.builder import Builder
 from tilewright.gemm.problem import Problem
-from tilewright.gemm.tma.mixed_input.weight_prefetch import prefetched_k_blocks
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_kernel import _build, build
 from tilewright.quantization.weight_format import WeightFormat
+from tilewright.quantization.weight_units import prepare_weights
+from tilewright.run import VmDevice
 
 PREFETCH, WAIT = "cp.async.bulk.prefetch.L2.global", "griddepcontrol.wait"
 FORM = WeightFormat("u4", "bf16", 128, "f16")
@@ -44,18 +46,25 @@ def touch(k: Any, src: Any, bytes: Any) -> None:
 
 @every_row("size, config", CASES, ids=str)
 def test_no_byte_is_out_of_bounds(size: tuple[int, int, int], config: str) -> None:
+    """The checked machine permits loads before the wait from memory that no kernel can write: here
+    the weights, and nothing else.
+    """
     m, n, depth = size
-    rng = np.random.default_rng(n)
+    rng, on = np.random.default_rng(n), VmDevice(checked=True)
     packed = tilewright.quantize_weight(rng.standard_normal((n, depth)).astype("f4"), "u4", 128)
-    x = rng.standard_normal((m, depth)).astype(ml_dtypes.bfloat16)
-    given: dict[str, Any] = {"out_dtype": "f32", "device": "vm", "config": config}
-    with pytest.MonkeyPatch.context() as patch:
-        _build.cache_clear()
-        patch.setattr(Builder, "bulk_prefetch", touch)
-        d = tilewright.matmul(x, packed.T, **given)
-    _build.cache_clear()
+    x = rng.standard_normal((m, depth)).astype(np.float16)
+    prepared = prepare_weights(packed, "f16")
     exact = x.astype(np.float64) @ packed.dequantize().T.astype(np.float64)
-    assert np.abs(d - exact).max() < 1e-5 * np.abs(exact).max()
+    with registered(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Builder, "bulk_prefetch", touch)
+        a, out = (Resident.of(array, on) for array in (x, np.empty((m, n), np.float16)))
+        units = Resident.of(prepared.units, on)
+        address = on._home.upload(prepared.units, read_only=True)
+        units = Resident(units.memory._replace(address=address), on)
+        _build.cache_clear()
+        tilewright.matmul(a, replace(prepared, units=units), out=out, device=on, config=config)
+        _build.cache_clear()
+        assert np.abs(out.numpy() - exact).max() < 1e-3 * np.abs(exact).max()
 
 
 def test_weights_are_prefetched_before_any_wait() -> None:

@@ -61,11 +61,10 @@ class UnitCopy(StageCopy):
 
     def prefetch(self, first_k_block: Any, k_blocks: Any) -> None:
         """Prefetch k-blocks of the work tile to the L2."""
-        k, units = self.k, self.operand.depth // self.unit_k
-        first = k.min(first_k_block * units, self.along)
-        size = k.min(k_blocks * units, self.along - first) * self.unit_bytes
+        each = self.operand.row_block_bytes
+        first = self.k.mov(first_k_block, dtype="u32").to("u64") * each
         for source in self.sources:
-            k.bulk_prefetch((source + first.to("u64") * self.unit_bytes).aligned(16), size)
+            self.k.bulk_prefetch((source + first).aligned(16), k_blocks * each)
 
     def target(self, stage: Any) -> Any:
         offset = self.share * (self.own * self.operand.row_block_bytes)
