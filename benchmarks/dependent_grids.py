@@ -23,7 +23,7 @@ from compare.peers import machine
 import tilewright
 
 LAUNCHES, COUNTED, WAIT, LATE = 60, 40, 6000, 4000  # ns
-PARAMS = {"out": "ptr u32", "index": "u32"}
+PARAMS = {"out": "ptr s32", "index": "u32"}
 
 
 class Case(NamedTuple):
@@ -62,11 +62,11 @@ class Case(NamedTuple):
             end = k.special("globaltimer")
             values = k.special("smid"), *(x.to("u32") for x in (start, released, end))
             for i, value in enumerate(values):
-                (out + (index * self.ctas + k.ctaid.x) * 4 + i).store(value)
+                (out + (index * self.ctas + k.ctaid.x) * 4 + i).store(value.view("s32"))
 
 
 def measure(case: Case) -> str:
-    kernel, grids = case.kernel(), torch.zeros((LAUNCHES, case.ctas, 4), dtype=torch.uint32)
+    kernel, grids = case.kernel(), torch.zeros((LAUNCHES, case.ctas, 4), dtype=torch.int32)
     out = grids.cuda()
 
     def run() -> None:
@@ -81,7 +81,7 @@ def measure(case: Case) -> str:
     for _ in range(3):
         captured.replay()
     torch.cuda.synchronize()
-    found = out.cpu().numpy().astype(np.int64)
+    found = out.cpu().numpy().view(np.uint32).astype(np.int64)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     held, times = [], []
     for i in range(LAUNCHES - COUNTED, LAUNCHES):
