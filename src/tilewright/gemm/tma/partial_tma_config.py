@@ -24,7 +24,7 @@ from .tma_config import SCHEDULE, TmaConfig
 WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
-_NOTATION = notation("tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?" + SCHEDULE)
+_NOTATION = notation("tma(?::#x#x#(?::(?:#(p?))?(?::(?:#([do]?))?)?)?)?" + SCHEDULE)
 
 
 class PartialTmaConfig(NamedTuple):
@@ -37,6 +37,7 @@ class PartialTmaConfig(NamedTuple):
     pingpong: bool
     stages: int | None
     dynamic: bool
+    overlapped: bool
     cluster: tuple[int, int] | None
     split: int | None
     tail: bool
@@ -56,7 +57,8 @@ class PartialTmaConfig(NamedTuple):
             consumers=int(found[4]) if found[4] else None,
             pingpong=bool(found[5]),
             stages=int(found[6]) if found[6] else None,
-            dynamic=bool(found[7]),
+            dynamic=found[7] == "d",
+            overlapped=found[7] == "o",
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
             split=int(found[11]) if found[11] else None,
             tail=found[10] == "+",
@@ -89,6 +91,7 @@ class PartialTmaConfig(NamedTuple):
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
             np.full(len(row), self.dynamic), stream_k, np.zeros(len(row), bool),
+            np.full(len(row), self.overlapped),
         )  # fmt: skip
         found.in_cluster[:] = self.in_cluster if self.split else found.may_join(problem)
         if self.stages is None:
@@ -114,6 +117,7 @@ class PartialTmaConfig(NamedTuple):
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
                     _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.in_cluster,
+                    self.overlapped,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

@@ -94,7 +94,7 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
         ),
     )
     yield from _epilogue_rules(problem, config)
-    need, have = config.shared_bytes(problem), device.limits.shared_per_block
+    need, have = config.shared_bytes(problem), config.shared_limit(device)
     yield _Rule(
         need > have,
         lambda: f" needs {need} bytes of shared memory; {device.name} has {have} for a CTA",

@@ -21,7 +21,7 @@ MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks MAX_SLICES warpgroups share
 
 SCHEDULE = "(?:/#x#)?(?:([*+])#(c?)|[+]sk(?!0)#)?(?:@#)?(~?)"
-_NOTATION = notation("tma:#x#x#:#(p?):#(d?)" + SCHEDULE)
+_NOTATION = notation("tma:#x#x#:#(p?):#([do]?)" + SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class TmaConfig(TmaGeometry[int]):
     dynamic: bool = False
     stream_k: int = 0
     in_cluster: bool = False
+    overlapped: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
@@ -107,7 +108,7 @@ class TmaConfig(TmaGeometry[int]):
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
             int(found[11] or 1), found[10] == "+", int(found[14] or 8), bool(found[15]),
-            bool(found[7]), int(found[13] or 0), bool(found[12]),
+            found[7] == "d", int(found[13] or 0), bool(found[12]), found[7] == "o",
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -116,7 +117,8 @@ class TmaConfig(TmaGeometry[int]):
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
         split += "c" * self.in_cluster
         split += f"+sk{self.stream_k}" * (self.stream_k > 0)
-        shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
+        ring = f"{self.stages}{'d' * self.dynamic}{'o' * self.overlapped}"
+        shape = f"tma:{tile}:{self.consumers}{pingpong}:{ring}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 
 

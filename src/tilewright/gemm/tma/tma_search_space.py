@@ -193,7 +193,7 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     in_cluster = np.zeros(rows, bool)
     found = TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic, stream_k, in_cluster,
+        dynamic, stream_k, in_cluster, np.zeros(rows, bool),
     )  # fmt: skip
     in_cluster[:] = found.may_join(problem)
     return found

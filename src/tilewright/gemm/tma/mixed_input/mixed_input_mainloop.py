@@ -30,6 +30,7 @@ from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
 from ....quantization.weight_types import is_integer
 from ...problem import Problem, accumulator_type_of
+from ..mainloop.role_registers import launched_registers
 from ..mainloop.tma_mainloop import WgmmaMainloop
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
@@ -42,6 +43,7 @@ from .unit_metadata import UnitMetadata
 WARP = 32
 CHUNK_K = 64  # elements along K that are converted together, at most
 FRAGMENT = 4  # registers of a fragment of A
+OTHER_REGISTERS = 24  # besides accumulators and fragments, where grids overlap
 WORD, VECTOR = 4, 16  # bytes
 KEPT_COLUMNS = 96  # tile_n from which wgmma takes longer than the conversion
 SHARED_END = 1 << 30  # addresses in the shared memory of a cluster are less
@@ -122,7 +124,12 @@ class MixedInputMainloop(WgmmaMainloop):
 
     def _chunk_steps(self) -> int:
         """Steps of a chunk."""
-        return min(CHUNK_K, self.weights.group) // self.weights.step
+        steps = min(CHUNK_K, self.weights.group) // self.weights.step
+        if self.config.overlapped:
+            taken = self.config.tile[1] + OTHER_REGISTERS
+            while taken + 2 * FRAGMENT * steps > launched_registers(self.config) and steps > 1:
+                steps //= 2
+        return steps
 
     def _unit_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins."""
