@@ -104,7 +104,7 @@ class TileScheduler:
         tile, first, k_blocks, partial = self._split(index)
         return WorkTileInfo(*self._coordinates(tile), first, k_blocks, partial)
 
-    def first_tile(self) -> WorkTileInfo:
+    def first_work_tile(self) -> WorkTileInfo:
         """This CTA's first work tile, if it has any."""
         return self.work_tile(self.k.ctaid.x // self.ctas)
 

@@ -34,10 +34,11 @@ class TmaConfig(TmaGeometry[int]):
     which multicast the operands they share. ``split``: split-K, whose partial accumulators a
     reduction kernel adds in order; with ``tail`` only the tiles of the tail wave are split, with
     ``in_cluster`` the CTAs that share a tile are a cluster and add them through distributed shared
-    memory. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so
-    the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of
-    a static stride. ``stream_k``: groups of this number of clusters share the k-blocks of the tail
-    wave's tiles evenly; 0: none do. Raises ConfigError.
+    memory. ``overlapped``: a CTA takes half of an SM, so that those of the next grid can be there
+    when all loads are issued. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ
+    Aᵀ is computed, so the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic
+    counter instead of a static stride. ``stream_k``: groups of this number of clusters share the
+    k-blocks of the tail wave's tiles evenly; 0: none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -88,6 +89,8 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
+        if self.overlapped and (self.dynamic or self.stream_k):
+            raise ConfigError(f"{self}: overlapping grids exclude other tile schedulers")
         whole = not self.tail and self.ctas == 1 and self.tile[1] % JOINED_COLUMNS == 0
         if self.in_cluster and not (self.split == JOINED and whole):
             raise ConfigError(
@@ -98,9 +101,10 @@ class TmaConfig(TmaGeometry[int]):
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
-        ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
-        ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster), ``+SPLIT`` (split-K of the
-        tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
+        ``d`` after the stages for the dynamic tile scheduler, ``o`` for overlapping grids; then
+        optionally ``/CMxCN`` (cluster), ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster),
+        ``+SPLIT`` (split-K of the tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~``
+        (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))

@@ -30,7 +30,7 @@ from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
 from ....quantization.weight_types import is_integer
 from ...problem import Problem, accumulator_type_of
-from ..mainloop.role_registers import launched_registers
+from ..mainloop.role_registers import OTHER_REGISTERS, launched_registers
 from ..mainloop.tma_mainloop import WgmmaMainloop
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
@@ -43,7 +43,6 @@ from .unit_metadata import UnitMetadata
 WARP = 32
 CHUNK_K = 64  # elements along K that are converted together, at most
 FRAGMENT = 4  # registers of a fragment of A
-OTHER_REGISTERS = 24  # besides accumulators and fragments, where grids overlap
 WORD, VECTOR = 4, 16  # bytes
 KEPT_COLUMNS = 96  # tile_n from which wgmma takes longer than the conversion
 SHARED_END = 1 << 30  # addresses in the shared memory of a cluster are less

@@ -38,7 +38,7 @@ def prefetch_weights(
 ) -> None:  # fmt: skip
     """Prefetch the weights of the first k-blocks. One thread calls it."""
     assert isinstance(p, WeightParameters)
-    tile = scheduler.first_tile()
+    tile = scheduler.first_work_tile()
     copy = unit_copy(k, problem, config, p, scheduler, stages)
     copy.begin(tile)
     k_blocks = max(1, prefetched_bytes(config) // stages.left.operand.bytes)
