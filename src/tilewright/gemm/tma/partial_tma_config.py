@@ -82,7 +82,7 @@ class PartialTmaConfig(NamedTuple):
             whole = (split == 1) & (stream_k[column] == 0)
             row, column = row[whole], column[whole]
             split = np.full(len(row), self.split or 1)
-        bm, bn, bk, consumers, pingpong, swap = tiles[:, row]
+        bm, bn, bk, consumers, pingpong, swap, overlapped = tiles[:, row]
         cm, cn, stream_k = cm[column], cn[column], stream_k[column]
         stream_k = np.full(len(row), self.stream_k) if self.stream_k else stream_k
         tail = np.full(len(row), self.tail) if self.split else tail[column] != 0
@@ -91,7 +91,7 @@ class PartialTmaConfig(NamedTuple):
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
             np.full(len(row), self.dynamic), stream_k, np.zeros(len(row), bool),
-            np.full(len(row), self.overlapped),
+            overlapped != 0,
         )  # fmt: skip
         found.in_cluster[:] = self.in_cluster if self.split else found.may_join(problem)
         if self.stages is None:
@@ -100,10 +100,11 @@ class PartialTmaConfig(NamedTuple):
         return found
 
     def _tiles(self, problem: Problem, device: DeviceSpec) -> Column:
-        """(6, tiles) of M, N, K, consumers, pingpong, swap."""
+        """(7, tiles) of M, N, K, consumers, pingpong, swap, overlapped."""
         warpgroups = self._warpgroups()
         if self.tile:
-            return np.array([(*self.tile, *pair, self.swap) for pair in warpgroups]).T
+            fields = [(*self.tile, *pair, self.swap, self.overlapped) for pair in warpgroups]
+            return np.array(fields).T
         tiles = tma_search_space.tiles(problem, device)
         return tiles[:, tiles[5] != 0] if self.swap else tiles
 
