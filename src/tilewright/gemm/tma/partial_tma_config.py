@@ -24,7 +24,7 @@ from .tma_config import SCHEDULE, TmaConfig
 WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
-_NOTATION = notation("tma(?::#x#x#(?::(?:#(p?))?(?::(?:#([do]?))?)?)?)?" + SCHEDULE)
+_NOTATION = notation("tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?" + SCHEDULE)
 
 
 class PartialTmaConfig(NamedTuple):
@@ -37,7 +37,6 @@ class PartialTmaConfig(NamedTuple):
     pingpong: bool
     stages: int | None
     dynamic: bool
-    overlapped: bool
     cluster: tuple[int, int] | None
     split: int | None
     tail: bool
@@ -57,8 +56,7 @@ class PartialTmaConfig(NamedTuple):
             consumers=int(found[4]) if found[4] else None,
             pingpong=bool(found[5]),
             stages=int(found[6]) if found[6] else None,
-            dynamic=found[7] == "d",
-            overlapped=found[7] == "o",
+            dynamic=bool(found[7]),
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
             split=int(found[11]) if found[11] else None,
             tail=found[10] == "+",
@@ -82,7 +80,7 @@ class PartialTmaConfig(NamedTuple):
             whole = (split == 1) & (stream_k[column] == 0)
             row, column = row[whole], column[whole]
             split = np.full(len(row), self.split or 1)
-        bm, bn, bk, consumers, pingpong, swap, overlapped = tiles[:, row]
+        bm, bn, bk, consumers, pingpong, swap = tiles[:, row]
         cm, cn, stream_k = cm[column], cn[column], stream_k[column]
         stream_k = np.full(len(row), self.stream_k) if self.stream_k else stream_k
         tail = np.full(len(row), self.tail) if self.split else tail[column] != 0
@@ -91,7 +89,6 @@ class PartialTmaConfig(NamedTuple):
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
             np.full(len(row), self.dynamic), stream_k, np.zeros(len(row), bool),
-            overlapped != 0,
         )  # fmt: skip
         found.in_cluster[:] = self.in_cluster if self.split else found.may_join(problem)
         if self.stages is None:
@@ -100,11 +97,10 @@ class PartialTmaConfig(NamedTuple):
         return found
 
     def _tiles(self, problem: Problem, device: DeviceSpec) -> Column:
-        """(7, tiles) of M, N, K, consumers, pingpong, swap, overlapped."""
+        """(6, tiles) of M, N, K, consumers, pingpong, swap."""
         warpgroups = self._warpgroups()
         if self.tile:
-            fields = [(*self.tile, *pair, self.swap, self.overlapped) for pair in warpgroups]
-            return np.array(fields).T
+            return np.array([(*self.tile, *pair, self.swap) for pair in warpgroups]).T
         tiles = tma_search_space.tiles(problem, device)
         return tiles[:, tiles[5] != 0] if self.swap else tiles
 
@@ -118,7 +114,6 @@ class PartialTmaConfig(NamedTuple):
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
                     _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.in_cluster,
-                    self.overlapped,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

@@ -65,7 +65,7 @@ def schedules(
     problem: Problem, tiles: Column, clusters: Clusters, device: DeviceSpec
 ) -> tuple[Column, Column, Column]:
     """Rows and columns in the grid of tiles and schedules, row by row, and the split of each."""
-    bm, bn, bk, _, _, swap = tiles[:6, :, None]
+    bm, bn, bk, _, _, swap = tiles[:, :, None]
     down = -(-np.where(swap, problem.n, problem.m) // bm)
     across = -(-np.where(swap, problem.m, problem.n) // bn)
     count, (all_m, all_n) = clusters.splittable, clusters[:2]

@@ -19,7 +19,6 @@ from ...quantization.weight_format import UNITS_MULTIPLE
 from ...target import DeviceSpec
 from ..columns import Column, larger, select
 from ..problem import PROMOTION_K, Problem, accumulator_type_of
-from .mainloop.role_registers import OTHER_REGISTERS, launched_registers
 from .tma_config import TmaConfig
 from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, TmaGeometry
 from .tma_operand import TmaOperand, matrix_operands, operands
@@ -95,7 +94,7 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
         ),
     )
     yield from _epilogue_rules(problem, config)
-    need, have = config.shared_bytes(problem), config.shared_limit(device)
+    need, have = config.shared_bytes(problem), device.limits.shared_per_block
     yield _Rule(
         need > have,
         lambda: f" needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
@@ -254,21 +253,6 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         ),
         "split-K without c",
     )
-    yield _Rule(
-        select(config.overlapped, problem.weights is None or more, False),
-        lambda: (
-            ": overlapping grids require prepared weights of one matrix, without an epilogue "
-            "function"
-        ),
-        "stages without o",
-    )
-    split = select(config.in_cluster, False, config.split > 1)
-    yield _Rule(
-        select(config.overlapped, config.pingpong | (config.ctas > 1) | split, False),
-        lambda: (
-            ": overlapping grids exclude pingpong, multicast, and split-K but in clusters (*2c)"
-        ),
-    )
     if problem.weights is None:
         return
     bm, _, bk = config.tile
@@ -313,7 +297,6 @@ def _max_accumulator_registers(problem: Problem, config: Geometry) -> Any:
     uses, three = problem.with_c + (not aligned), config.consumers == 3
     most = select(three, MAX_ACCUMULATOR_REGISTERS_OF_3, MAX_ACCUMULATOR_REGISTERS)
     most = select(config.consumers == 4, MAX_ACCUMULATOR_REGISTERS_OF_4, most)
-    most = select(config.overlapped, launched_registers(config) - OTHER_REGISTERS, most)
     taken = uses * select(three, EPILOGUE_REGISTERS_OF_3, EPILOGUE_REGISTERS)
     if problem.with_c and problem.output.bits == 32:
         taken = taken + F32_C_REGISTERS

@@ -29,24 +29,21 @@ class TmaColumns(TmaGeometry[Column]):
     dynamic: Column
     stream_k: Column
     in_cluster: Column
-    overlapped: Column
 
     @classmethod
     def of(cls, configs: Sequence[TmaConfig]) -> TmaColumns:
         """The columns of configurations."""
         rows = [
             (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
-             c.swap, c.dynamic, c.stream_k, c.in_cluster,
-             c.overlapped)
+             c.swap, c.dynamic, c.stream_k, c.in_cluster)
             for c in configs
         ]  # fmt: skip
-        numbers = np.array(rows, np.int64).reshape(-1, 16).T
+        numbers = np.array(rows, np.int64).reshape(-1, 15).T
         bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *more = numbers
-        swap, dynamic, stream_k, in_cluster, overlapped = more
+        swap, dynamic, stream_k, in_cluster = more
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
             swap != 0, dynamic != 0, stream_k, in_cluster != 0,
-            overlapped != 0,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -68,7 +65,6 @@ class TmaColumns(TmaGeometry[Column]):
             bool(self.dynamic[index]),
             int(self.stream_k[index]),
             bool(self.in_cluster[index]),
-            bool(self.overlapped[index]),
         )
 
     def take(self, index: Column) -> TmaColumns:
@@ -87,7 +83,6 @@ class TmaColumns(TmaGeometry[Column]):
             self.dynamic[index],
             self.stream_k[index],
             self.in_cluster[index],
-            self.overlapped[index],
         )
 
     def cluster_tiles(self, problem: Problem) -> Column:

@@ -21,7 +21,7 @@ MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks MAX_SLICES warpgroups share
 
 SCHEDULE = "(?:/#x#)?(?:([*+])#(c?)|[+]sk(?!0)#)?(?:@#)?(~?)"
-_NOTATION = notation("tma:#x#x#:#(p?):#([do]?)" + SCHEDULE)
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)" + SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,10 @@ class TmaConfig(TmaGeometry[int]):
     which multicast the operands they share. ``split``: split-K, whose partial accumulators a
     reduction kernel adds in order; with ``tail`` only the tiles of the tail wave are split, with
     ``in_cluster`` the CTAs that share a tile are a cluster and add them through distributed shared
-    memory. ``overlapped``: a CTA takes half of an SM, so that those of the next grid can be there
-    when all loads are issued. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ
-    Aᵀ is computed, so the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic
-    counter instead of a static stride. ``stream_k``: groups of this number of clusters share the
-    k-blocks of the tail wave's tiles evenly; 0: none do. Raises ConfigError.
+    memory. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so
+    the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of
+    a static stride. ``stream_k``: groups of this number of clusters share the k-blocks of the tail
+    wave's tiles evenly; 0: none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -53,7 +52,6 @@ class TmaConfig(TmaGeometry[int]):
     dynamic: bool = False
     stream_k: int = 0
     in_cluster: bool = False
-    overlapped: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
@@ -89,8 +87,6 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
-        if self.overlapped and (self.dynamic or self.stream_k):
-            raise ConfigError(f"{self}: overlapping grids exclude other tile schedulers")
         whole = not self.tail and self.ctas == 1 and self.tile[1] % JOINED_COLUMNS == 0
         if self.in_cluster and not (self.split == JOINED and whole):
             raise ConfigError(
@@ -101,10 +97,9 @@ class TmaConfig(TmaGeometry[int]):
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
-        ``d`` after the stages for the dynamic tile scheduler, ``o`` for overlapping grids; then
-        optionally ``/CMxCN`` (cluster), ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster),
-        ``+SPLIT`` (split-K of the tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~``
-        (swap). Raises ConfigError.
+        ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
+        ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster), ``+SPLIT`` (split-K of the
+        tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
@@ -112,7 +107,7 @@ class TmaConfig(TmaGeometry[int]):
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
             int(found[11] or 1), found[10] == "+", int(found[14] or 8), bool(found[15]),
-            found[7] == "d", int(found[13] or 0), bool(found[12]), found[7] == "o",
+            bool(found[7]), int(found[13] or 0), bool(found[12]),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -121,8 +116,7 @@ class TmaConfig(TmaGeometry[int]):
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
         split += "c" * self.in_cluster
         split += f"+sk{self.stream_k}" * (self.stream_k > 0)
-        ring = f"{self.stages}{'d' * self.dynamic}{'o' * self.overlapped}"
-        shape = f"tma:{tile}:{self.consumers}{pingpong}:{ring}"
+        shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 
 

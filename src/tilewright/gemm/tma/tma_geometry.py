@@ -19,7 +19,6 @@ from ..problem import Problem
 from .mainloop.scale_run import ScaleRun
 from .mainloop.warpgroup_sharing import ACCUMULATOR_BYTES, JOINED, WarpgroupSharing
 from .mainloop.warpgroup_sharing import WARPGROUP as WARPGROUP
-from .mainloop.warpgroup_sharing import WARPS as WARPS
 from .mainloop.warpgroup_sharing import WGMMA_ROWS as WGMMA_ROWS
 
 GROUP = 4  # elements of a thread that an epilogue function evaluates together: 2 rows × 2 columns
@@ -33,19 +32,13 @@ SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared me
 LINES_AT_ONCE = 4  # of 128 bytes, that the gather warp copies
 FRAGMENT_REGISTERS = 16  # of prepared weights while they are converted
 BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
-OVERLAPPED = 2  # CTAs on an SM where grids overlap
+MAX_SHARED_BYTES = DEFAULT_DEVICE.limits.shared_per_block  # of a CTA on all devices with wgmma
 
 
 class TmaGeometry(WarpgroupSharing[N]):
     """The fields of a configuration, as numbers or as columns, and what follows from them."""
 
     __slots__ = ()
-
-    def shared_limit(self, device: DeviceSpec = DEFAULT_DEVICE) -> N:
-        """Bytes of shared memory that a CTA may have, on all devices with wgmma."""
-        most, reserved = device.limits.shared_per_block, device.limits.shared_reserved
-        limit: N = select(self.overlapped, (most + reserved) // OVERLAPPED - reserved, most)
-        return limit
 
     def stage_bytes(self, problem: Problem) -> N:
         """Bytes of a stage: a k-tile of A and of B; of sparse A half, and metadata."""
@@ -218,9 +211,7 @@ class TmaGeometry(WarpgroupSharing[N]):
         buffers fit beside the stages. Else threads load them from global memory.
         """
         size = self.load_bytes(problem)
-        return (size > 0) & (
-            self._shared_bytes_without_loads(problem) + size <= self.shared_limit()
-        )
+        return (size > 0) & (self._shared_bytes_without_loads(problem) + size <= MAX_SHARED_BYTES)
 
     def vector_length(self, problem: Problem, varies: str) -> N:
         """Elements that a tile of D meets of a vector operand that ``varies`` along M or N."""
@@ -244,9 +235,7 @@ class TmaGeometry(WarpgroupSharing[N]):
         their buffers fit into shared memory. Else threads load them from global memory.
         """
         size = self.vector_bytes(problem)
-        return (size > 0) & (
-            self._shared_bytes_without_vectors(problem) + size <= self.shared_limit()
-        )
+        return (size > 0) & (self._shared_bytes_without_vectors(problem) + size <= MAX_SHARED_BYTES)
 
     def scale_runs(self, problem: Problem) -> tuple[ScaleRun, ScaleRun]:
         """The block scales of A and of B in a stage."""
@@ -280,7 +269,7 @@ class TmaGeometry(WarpgroupSharing[N]):
         """
         others = self.handing_warpgroups(problem)
         more = (others - 1) * self.handed_bytes(problem)
-        fits_all = self.shared_bytes(problem) + more <= self.shared_limit()
+        fits_all = self.shared_bytes(problem) + more <= MAX_SHARED_BYTES
         buffers: N = select((others > 1) & fits_all, others, 1)
         return buffers
 
@@ -323,7 +312,7 @@ class TmaGeometry(WarpgroupSharing[N]):
         """
         operands = self.load_bytes(problem) + self.vector_bytes(problem)
         taken = self._bytes_outside_stages(problem) + operands
-        ring = self.shared_limit(device) - taken
+        ring = device.limits.shared_per_block - taken
         most = ring // self._whole_stage_bytes(problem)
         stages: N = most - most % self.slices
         return stages

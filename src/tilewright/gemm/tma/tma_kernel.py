@@ -43,7 +43,6 @@ from .grouped.gather_warp import GatherPipeline
 from .grouped.schedulers import grouped_tile_scheduler, row_scatter
 from .launch.tma_parameters import TmaParameters, tma_parameters
 from .mainloop.copy_warp import run_copy_warp
-from .mainloop.role_registers import role_registers
 from .mainloop.scale_load_warp import LANES, SCALE_WARP
 from .mainloop.stage_copies import stage_copies
 from .mainloop.stage_scales import StageScales
@@ -61,11 +60,15 @@ from .stream_k.stream_k_tile_scheduler import StreamKTileScheduler
 from .tile_scheduler import JoinedTileScheduler, TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig, d_corner
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
-from .tma_geometry import OVERLAPPED, WARPGROUP, WARPS
+from .tma_geometry import WARPGROUP
 from .tma_graph_epilogue import more_outputs
 from .tma_mainloops import mainloop_class
 from .tma_operand import operands
 from .tma_producer import TmaProducer
+
+# Registers of a thread (producer warpgroup, consumer warpgroup), by the number of consumers.
+REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
+COPY_REGISTERS = {2: (40, 232), 4: (40, 112)}  # with a scale load warp, or a gather warp
 
 
 def problem_class(problem: Problem, config: TmaConfig) -> Problem:
@@ -93,8 +96,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         TmaKernel(k, problem, config, p).run()
 
     parameters = tma_parameters(problem)
-    ctas = OVERLAPPED if config.overlapped else 1
-    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=ctas)
+    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
 
 
 class WarpRole(NamedTuple):
@@ -165,7 +167,9 @@ class TmaKernel:
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = OutputTensor(p.map_c, global_pointer(k, p.c), p.ldc, p.batch_stride_c)
-        registers = role_registers(config, self.scales_by_warp or self.problem.gathers)
+        copies = self.scales_by_warp or self.problem.gathers
+        table = REGISTERS | COPY_REGISTERS if copies else REGISTERS
+        registers = table.get(config.consumers, (None, None))
         self._run_roles(
             WarpRole(registers[0], self._produce),
             WarpRole(registers[1], lambda: self._consume(d, c)),
@@ -173,7 +177,7 @@ class TmaKernel:
 
     def _run_roles(self, producer: WarpRole, math: WarpRole) -> None:
         """Emit the roles: the first warpgroup is the producer's, the others multiply."""
-        with self.k.if_(self.warpgroup == self.config.producer):
+        with self.k.if_(self.warpgroup == 0):
             self._run_role(producer, more=False)
         with self.k.else_():
             self._run_role(math, more=True)
@@ -218,8 +222,7 @@ class TmaKernel:
             k.cluster_arrive()
         if self.config.ctas == 1:
             k.barrier()
-        if not self.config.overlapped:
-            k.launch_dependent_grids()
+        k.launch_dependent_grids()
 
     def _swapped(self, a: Any, b: Any) -> tuple[Any, Any]:
         """(left, right) of wgmma from what belongs to A (or M) and to B (or N)."""
@@ -247,8 +250,6 @@ class TmaKernel:
         """
         k, stages, config = self.k, self.stages, self.config
         warp = k.shfl("idx", k.tid.x >> 5, 0)
-        if config.producer:
-            warp = warp - config.producer * WARPS
         with k.if_(warp == 0):
             with k.if_(k.elect()):
                 producer = TmaProducer(k, config, stages.pipeline, self.scheduler)
@@ -277,8 +278,7 @@ class TmaKernel:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
         k, config = self.k, self.config
         k.wait_for_prior_grids()
-        first = 0 if config.overlapped else 1
-        consumer = self.warpgroup - first if config.consumers > 1 else k.const("u32", 0)
+        consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         one_stores = config.hands_over(self.problem)
         alone = config.pingpong or one_stores
         first_row = 0 if alone else consumer * config.d_warpgroup_rows(self.problem)

@@ -43,8 +43,6 @@ class TmaProducer:
             self.is_first = self.k.var(self.k.const("u32", 1))
             self.ahead = self.k.var("u32", 0)  # stages whose static operands are in flight
         self.scheduler.for_each_tile_of_producer(self._load_tile)
-        if self.config.overlapped:
-            self.k.launch_dependent_grids()
         if self.config.ctas > 1:
             self._drain()
 

@@ -58,8 +58,6 @@ WEIGHT_TILES = {
     (64, 3, False): (64, 48, 32, 16),
     (64, 4, False): (32, 16),
 }
-# The same where grids overlap, with k-tiles of one unit: the CTAs of two grids share an SM.
-OVERLAPPED_TILES = {(64, 4, False): (16,)}
 # Of a pair of them: two warpgroups with 64 rows of each matrix, one that has both, or two (or twice
 # two, sliced along K) that have one each.
 WEIGHT_PAIR_TILES = {
@@ -89,15 +87,14 @@ _SCHEDULE_OF_COLUMN = np.array(
     ]
 )
 
-# Tile M, consumer warpgroups, pingpong; swap, overlapped
-_Warpgroups = tuple[int, int, bool, bool, bool]
+_Warpgroups = tuple[int, int, bool, bool]  # tile M, consumer warpgroups, pingpong; and swap
 
 
 class _Catalog(NamedTuple):
     """Tiles with all schedules: ``configs`` and ``fits`` have len(_SCHEDULES) rows for each."""
 
     indices: dict[_Warpgroups, dict[int, list[int]]]  # by tile N, with one to three k-tiles
-    tiles: Column  # (7, tiles): M, N, K, consumers, pingpong, swap, overlapped
+    tiles: Column  # (6, tiles): M, N, K, consumers, pingpong, swap
     configs: TmaColumns
     fits: Column
 
@@ -117,9 +114,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, list[T
     index = index[fitting]
     configs, split = catalog.configs.take(index), split[fitting]
     joined = configs.in_cluster & (split == JOINED)
-    valid = ~configs.overlapped | (split == 1) | joined
-    configs = replace(configs, split=split, in_cluster=joined)
-    return configs.take(valid), costs, index[valid]
+    return replace(configs, split=split, in_cluster=joined), costs, index
 
 
 @lru_cache(maxsize=32)
@@ -132,15 +127,14 @@ def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     k_tile = k_tile if problem.weights is None else problem.weights.unit_k
     least = WGMMA_ROWS * (1 + problem.pair)
     for warpgroups in _warpgroups(problem):
-        (bm, consumers, pingpong, swap, overlapped) = warpgroups
-        table = _table(problem, warpgroups)
+        (bm, consumers, pingpong, swap), table = warpgroups, _table(problem, warpgroups)
         by_width = indices[warpgroups] = {}
         for bn in range(min(table), max(table) + 1, 8 if swap else 16):
             small = bm * bn < LARGE_TILE if problem.weights is None else bm == least
             factors = ((1, 2, 4) if problem.sparse else (1, 2)) if small else (1,)
-            k_tiles = [k_tile * factor for factor in (factors[:1] if overlapped else factors)]
+            k_tiles = [k_tile * factor for factor in factors]
             by_width[bn] = [len(tiles) + i for i in range(len(k_tiles))]
-            tiles += [(bm, bn, bk, consumers, pingpong, swap, overlapped) for bk in k_tiles]
+            tiles += [(bm, bn, bk, consumers, pingpong, swap) for bk in k_tiles]
     configs = _configs(problem, tiles)
     np.minimum(configs.max_stages(problem, device), MAX_STAGES, out=configs.stages)
     fitting = fits(problem, configs, device) & (configs.stages >= MIN_STAGES)
@@ -158,20 +152,17 @@ def _costs(relaid: Traits, device: DeviceSpec, name: str) -> TileCosts:
 def _warpgroups(problem: Problem) -> list[_Warpgroups]:
     """The tables' warpgroups, each as it is and swapped; with prepared weights swapped."""
     if problem.weights is not None:
-        found = [(*warpgroups, True, False) for warpgroups in _weight_tiles(problem)]
-        return found + [(*warpgroups, True, True) for warpgroups in OVERLAPPED_TILES]
+        return [(*warpgroups, True) for warpgroups in _weight_tiles(problem)]
     tables = TILES | STACK_TILES
-    found = [(*warpgroups, swap, False) for warpgroups, swap in product(tables, (False, True))]
+    found = [(*warpgroups, swap) for warpgroups, swap in product(tables, (False, True))]
     if problem.pair:
-        found += [(*warpgroups, True, False) for warpgroups in PAIR_TILES]
+        found += [(*warpgroups, True) for warpgroups in PAIR_TILES]
     return found
 
 
 def _table(problem: Problem, warpgroups: _Warpgroups) -> tuple[int, ...]:
     """The table's tile N."""
-    key, overlapped = warpgroups[:3], warpgroups[4]
-    if overlapped:
-        return OVERLAPPED_TILES[key]
+    key = warpgroups[:3]
     if problem.weights is not None:
         return _weight_tiles(problem)[key]
     if key in LINE_TILES and _has_column_scales(problem, warpgroups[3]):
@@ -192,8 +183,8 @@ def _has_column_scales(problem: Problem, swap: bool) -> bool:
 
 def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     """Each tile with each schedule."""
-    each = np.repeat(np.array(tiles), len(_SCHEDULES), axis=0).T
-    (bm, bn, bk, consumers, pingpong, swap, overlapped), rows = each, each.shape[1]
+    bm, bn, bk, consumers, pingpong, swap = np.repeat(np.array(tiles), len(_SCHEDULES), axis=0).T
+    rows = len(bm)
     (cm, cn), split, tail, stream_k = (
         np.tile(np.array(column).T, len(tiles)) for column in zip(*_SCHEDULES, strict=True)
     )
@@ -202,14 +193,14 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     in_cluster = np.zeros(rows, bool)
     found = TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic, stream_k, in_cluster, overlapped != 0,
+        dynamic, stream_k, in_cluster,
     )  # fmt: skip
     in_cluster[:] = found.may_join(problem)
     return found
 
 
 def tiles(problem: Problem, device: DeviceSpec) -> Column:
-    """The candidate tiles for a problem, as the catalog has them."""
+    """The candidate tiles for a problem: (6, tiles) of M, N, K, consumers, pingpong, swap."""
     catalog = _catalog(traits(relayout_problem(problem)), device)
     return catalog.tiles[:, _tiles(problem.balanced, device, catalog)]
 
@@ -225,7 +216,7 @@ def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]
     """
     found: list[int] = []
     for warpgroups, by_width in catalog.indices.items():
-        bm, *_, swap, _ = warpgroups
+        bm, *_, swap = warpgroups
         if warpgroups[:3] in STACK_TILES and not _is_small_stack(problem):
             continue
         always = PAIR_TILE_N if problem.pair and not swap else MIN_TILE_N
@@ -249,7 +240,7 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     to the problem, so that the tiles fill whole waves. Only the table's where the epilogue needs
     accumulator registers: with a C, or where D is not stored by tensor copies.
     """
-    (bm, _, _, swap, _), table = warpgroups, _table(problem, warpgroups)
+    (bm, _, _, swap), table = warpgroups, _table(problem, warpgroups)
     if problem.with_c or relayout_problem(problem).align_d < 16:
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)

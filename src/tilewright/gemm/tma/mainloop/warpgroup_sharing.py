@@ -7,7 +7,7 @@ from typing import Any, Generic
 from ...columns import N, larger, select
 from ...problem import Problem
 
-WARPGROUP, WARP, WARPS = 128, 32, 4
+WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 ACCUMULATOR_BYTES = 4
 # CTAs of a cluster that have the parts of split-K; tile_n is a multiple of JOINED_COLUMNS, as each
@@ -32,20 +32,11 @@ class WarpgroupSharing(Generic[N]):
     dynamic: Any
     stream_k: N
     in_cluster: Any
-    overlapped: Any
 
     @property
     def threads(self) -> N:
-        """Threads of a CTA: of the consumer warpgroups, and of the producer's; where grids overlap
-        this is one warp.
-        """
-        threads: N = WARPGROUP * self.consumers + select(self.overlapped, WARP, WARPGROUP)
-        return threads
-
-    @property
-    def producer(self) -> int:
-        """The producer's warpgroup: the first one, or the rest after the consumers'."""
-        return int(self.consumers) if self.overlapped else 0
+        """Threads of a CTA."""
+        return WARPGROUP * (1 + self.consumers)
 
     @property
     def ctas(self) -> N:

@@ -30,7 +30,6 @@ from ....quantization.conversions import fastest
 from ....quantization.weight_format import UNIT_K, UNIT_ROWS
 from ....quantization.weight_types import is_integer
 from ...problem import Problem, accumulator_type_of
-from ..mainloop.role_registers import OTHER_REGISTERS, launched_registers
 from ..mainloop.tma_mainloop import WgmmaMainloop
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler, WorkTileInfo
@@ -123,12 +122,7 @@ class MixedInputMainloop(WgmmaMainloop):
 
     def _chunk_steps(self) -> int:
         """Steps of a chunk."""
-        steps = min(CHUNK_K, self.weights.group) // self.weights.step
-        if self.config.overlapped:
-            taken = self.config.tile[1] + OTHER_REGISTERS
-            while taken + 2 * FRAGMENT * steps > launched_registers(self.config) and steps > 1:
-                steps //= 2
-        return steps
+        return min(CHUNK_K, self.weights.group) // self.weights.step
 
     def _unit_rows(self) -> list[int]:
         """The row of the tile where each 64-row block of the first warpgroup begins."""

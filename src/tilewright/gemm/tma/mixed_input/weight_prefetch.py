@@ -20,7 +20,6 @@ from ..tma_config import TmaConfig
 
 PREFETCH_THREAD = 32  # the first of a warp that initializes nothing
 PREFETCHED_BYTES = 34 << 10  # of a CTA
-OVERLAPPED_BYTES = 68 << 10  # where the prior grid has issued all of its loads
 MOST_COLUMNS = 32  # of a tile
 
 
@@ -41,11 +40,6 @@ def prefetch_weights(
     tile = scheduler.first_work_tile()
     copy = unit_copy(k, problem, config, p, scheduler, stages)
     copy.begin(tile)
-    k_blocks = max(1, prefetched_bytes(config) // stages.left.operand.bytes)
+    k_blocks = max(1, PREFETCHED_BYTES // stages.left.operand.bytes)
     with k.if_(tile.k_blocks != 0):
         copy.prefetch(tile.first_k_block, k.min(tile.k_blocks, k_blocks))
-
-
-def prefetched_bytes(config: TmaConfig) -> int:
-    """Bytes of weights that a CTA prefetches, at most."""
-    return OVERLAPPED_BYTES if config.overlapped else PREFETCHED_BYTES
