@@ -33,8 +33,9 @@ CASES = (
 )
 
 
-def ptx(config: str, **more: Any) -> str:
-    problem = Problem(16, 512, 512, "bf16", "bf16", d="bf16", b_major="k", weights=FORM, **more)
+def ptx(config: str, *, static: bool = False) -> str:
+    form = replace(FORM, static=static)
+    problem = Problem(16, 512, 512, "bf16", "bf16", d="bf16", b_major="k", weights=form)
     return build(problem, TmaConfig.parse(config)).ptx
 
 
@@ -82,3 +83,11 @@ def test_nothing_but_packed_weights_is_prefetched() -> None:
     config = gemm.choose(Problem(64, 512, 512), target.DEFAULT_DEVICE)
     assert isinstance(config, TmaConfig)
     assert PREFETCH not in build(Problem(64, 512, 512), config).ptx
+
+
+def test_static_weights_are_loaded_before_the_wait_by_narrow_tiles() -> None:
+    """Others load them as weights that a prior kernel may write."""
+    narrow, wide = "tma:64x16x128:1:4~", "tma:64x32x128:1:4~"
+    load = "cp.async.bulk.shared::cluster.global"
+    assert ptx(narrow, static=True).count(load) == 2 and ptx(narrow).count(load) == 1
+    assert ptx(wide, static=True) == ptx(wide)

@@ -20,13 +20,13 @@ class UnitCopy(StageCopy):
 
     def __init__(
         self, k: Builder, stage: StageOperand, parameters: WeightParameters, *, share: Any,
-        multicast: Any,
+        multicast: Any, static: bool,
     ) -> None:  # fmt: skip
         assert isinstance(stage.operand, UnitsOperand)
         assert stage.operand.weights is not None
         self.k, self.operand, self.address = k, stage.operand, stage.address
         self.share, self.multicast = share, multicast
-        self.static = stage.operand.weights.static
+        self.static = static
         self.unit_k = stage.operand.weights.unit_k
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
         self.row_blocks = (self._rows(parameters) + (UNIT_ROWS - 1)) // UNIT_ROWS
