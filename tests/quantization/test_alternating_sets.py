@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import tilewright
+from gemm_cases.gated_problems import GATE, UP, both
 from rows import every_row
 from tilewright import gemm
 from tilewright.gemm.tma.mixed_input.alternating_mainloop import alternates
 from tilewright.run import VmDevice
 
 ONE = "tma:64x32x128:1:2~"
+TWO_OF_A_PAIR = "tma:128x32x128:2:3~"
 CASES = (
     (("u4", 128, "integer"), "bf16", "tma:128x64x128:2:2~"),  # a chunk for each k-block
     (("s4", 128, None), "f16", "tma:128x80x128:2:3~"),  # two
@@ -34,6 +36,7 @@ def of(x: Any, packed: Any, config: str, device: Any = "vm") -> Any:
     plan = tilewright.plan(x, packed.T, out_dtype="f32", device=device, config=config)
     assert isinstance(plan.config, gemm.TmaConfig) and plan.problem.weights is not None
     assert alternates(plan.problem.weights, plan.config) == (config != ONE)
+    assert ("two sets of accumulators" in plan.explain()) == (config != ONE)
     return plan.run(x, packed.T)
 
 
@@ -50,6 +53,21 @@ def test_bits_of_other_formats(form: Any, type_: str, config: str) -> None:
     for k_blocks in (1, 2, 5):
         x, packed = operands(form, type_, 128 * k_blocks)
         assert np.array_equal(of(x, packed, config), of(x, packed, ONE))
+
+
+def test_a_pair_has_the_bits_of_one_set() -> None:
+    """Where a warpgroup has 64 rows of one of two matrices."""
+    x, gate = operands(("u4", 128, "integer"), "bf16", 640)
+    pair = (gate.T, tilewright.quantize_weight(-gate.dequantize()[::-1], "u4", 128, "integer").T)
+    of_pair: dict[str, Any] = {"epilogue": both, "out_dtype": "f32"}
+    plan = tilewright.plan(x, pair, device="vm", config=TWO_OF_A_PAIR, **of_pair)
+    assert isinstance(plan.config, gemm.TmaConfig) and plan.problem.weights is not None
+    assert plan.problem.pair and alternates(plan.problem.weights, plan.config)
+    for seed in range(2):
+        on = VmDevice(checked=True, seed=seed)
+        found = tilewright.matmul(x, pair, device=on, config=TWO_OF_A_PAIR, **of_pair)
+        for name, b in zip((GATE, UP), pair, strict=True):
+            assert np.array_equal(found[name], of(x, b.T, ONE)), name
 
 
 def test_the_checked_machine_finds_no_race() -> None:

@@ -12,14 +12,18 @@ import pytest
 import tilewright
 from rows import every_row
 from tilewright import gemm, target
+from tilewright.errors import ConfigError
+from tilewright.gemm.problem import Problem
+from tilewright.gemm.tma.tma_config import TmaConfig
+from tilewright.quantization.weight_format import WeightFormat
 from tilewright.run import VmDevice
 
 FEW_SMS = replace(target.DEFAULT_DEVICE, sms=4)  # two clusters, which have several tiles each
 CASES = (
-    ((16, 300, 512), "tma:64x16x128:2:4*2~"),  # and sliced-K
-    ((40, 300, 640), "tma:128x48x128:2:2*2~"),
-    ((9, 200, 128), "tma:64x16x128:1:2*2~"),  # one k-block: a CTA has none
-    ((20, 190, 640), "tma:64x32x128:2p:2*2~"),  # pingpong; a warpgroup may have no tile
+    ((16, 300, 512), "tma:64x16x128:2:4*2c~"),  # and sliced-K
+    ((40, 300, 640), "tma:128x48x128:2:2*2c~"),
+    ((9, 200, 128), "tma:64x16x128:1:2*2c~"),  # one k-block: a CTA has none
+    ((20, 190, 640), "tma:64x32x128:2p:2*2c~"),  # pingpong; a warpgroup may have no tile
 )
 
 
@@ -48,11 +52,11 @@ def test_c_is_added_once() -> None:
     x, packed, exact = operands(9, 200, 256)
     c = np.arange(9 * 200, dtype=np.float32).reshape(9, 200)
     more: dict[str, Any] = {"alpha": 0.5, "beta": 2.0, "c": c, "out_dtype": "f32"}
-    d = tilewright.matmul(x, packed.T, device="vm", config="tma:64x16x128:1:2*2~", **more)
+    d = tilewright.matmul(x, packed.T, device="vm", config="tma:64x16x128:1:2*2c~", **more)
     assert np.abs(d - (0.5 * exact + 2.0 * c)).max() < 1e-3
 
 
-@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*2~", "tma:64x16x128:1:2~", None])
+@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*2c~", "tma:64x16x128:1:2~", None])
 def test_an_alpha_of_zero_reads_neither_matrix(config: str | None) -> None:
     """Not even NaNs, which scales have; a tile without k-blocks copies weights all the same."""
     x, packed, _ = operands(9, 200, 512)
@@ -67,14 +71,13 @@ def test_an_alpha_of_zero_reads_neither_matrix(config: str | None) -> None:
 
 def test_no_kernel_follows() -> None:
     x, packed, _ = operands(16, 300, 512)
-    plan = tilewright.plan(x, packed.T, device="vm", config="tma:64x16x128:2:4*2~")
+    plan = tilewright.plan(x, packed.T, device="vm", config="tma:64x16x128:2:4*2c~")
     assert "summed in clusters of 2 CTAs" in plan.explain()
     assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 1
 
 
-@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*4~", "tma:64x8x128:1:2*2~"])
+@pytest.mark.parametrize("config", ["tma:64x16x128:1:2*4~", "tma:64x16x128:1:2*2~"])
 def test_other_splits_have_a_reduction_kernel(config: str) -> None:
-    """Those by other numbers, and those of a tile of which no half can be stored."""
     x, packed, exact = operands(8, 100, 512)
     plan = tilewright.plan(x, packed.T, out_dtype="f32", device="vm", config=config)
     assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 2
@@ -84,9 +87,35 @@ def test_other_splits_have_a_reduction_kernel(config: str) -> None:
 def test_epilogue_functions_have_the_reduction_kernel() -> None:
     x, packed, exact = operands(8, 100, 512)
     config = "tma:64x16x128:1:2*2~"
-    plan = tilewright.plan(
-        x, packed.T, out_dtype="f32", device="vm", config=config, epilogue=tilewright.relu
-    )
-    assert len(list(gemm.kernels(plan.problem, plan.config, target.DEFAULT_DEVICE))) == 2
     y = tilewright.linear(x, packed, activation="relu", out_dtype="f32", device="vm", config=config)
     assert close(y, np.maximum(exact, 0))
+    with pytest.raises(ConfigError, match="without an epilogue function"):
+        tilewright.linear(x, packed, activation="relu", device="vm", config=f"{config[:-1]}c~")
+
+
+def test_unpacked_weights_have_the_reduction_kernel() -> None:
+    x = np.ones((64, 512), np.float16)
+    with pytest.raises(ConfigError, match="requires prepared weights"):
+        tilewright.matmul(x, x.T, device="vm", config="tma:64x64x64:1:3*2c")
+
+
+@pytest.mark.parametrize("schedule", ["2:4*3c", "2:4+2c", "2:4/2x1*2c", "2:4c"])
+def test_a_cluster_has_two_ctas(schedule: str) -> None:
+    with pytest.raises(ConfigError):
+        TmaConfig.parse(f"tma:64x16x128:{schedule}~")
+    with pytest.raises(ConfigError, match="multiple of 16"):
+        TmaConfig.parse("tma:64x8x128:2:4*2c~")
+
+
+def test_the_notation_is_parsed() -> None:
+    config = TmaConfig.parse("tma:64x16x128:2:4*2c~")
+    assert config.in_cluster and TmaConfig.parse(str(config)) == config
+    assert not TmaConfig.parse("tma:64x16x128:2:4*2~").in_cluster
+
+
+@every_row("m, joined", [(16, False), (128, True)])
+def test_it_is_chosen_where_the_reduction_kernel_is_slower(m: int, joined: bool) -> None:
+    form = WeightFormat("u4", "bf16", 128, "f16")
+    problem = Problem(m, 8192, 8192, "bf16", "bf16", d="bf16", b_major="k", weights=form)
+    config = gemm.choose(problem, target.DEFAULT_DEVICE)
+    assert isinstance(config, TmaConfig) and config.in_cluster == joined == (config.split == 2)

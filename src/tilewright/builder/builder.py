@@ -287,6 +287,7 @@ class Builder:
 
     # --- Bulk copies ---
     bulk_load = forward(BulkCopies.bulk_load)
+    bulk_prefetch = forward(BulkCopies.bulk_prefetch)
     bulk_store = forward(BulkCopies.bulk_store)
     bulk_reduce = forward(BulkCopies.bulk_reduce)
     bulk_commit = forward(BulkCopies.bulk_commit)

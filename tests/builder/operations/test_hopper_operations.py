@@ -54,6 +54,7 @@ def test_bulk_copies() -> None:
     def body(k, m, p, buf, bar):
         k.bulk_load(buf, p, 1024, bar)
         k.bulk_load(buf, p, 1024, bar, multicast_mask=3)
+        k.bulk_prefetch(p, 1024)
         k.bulk_store(p, buf, 1024)
         k.bulk_reduce(p, buf, 1024)
         k.bulk_reduce(p, buf.cast("s32"), 512, "min")
@@ -65,6 +66,7 @@ def test_bulk_copies() -> None:
     assert [line.split()[0] for line in copies(body)] == [
         into,
         into + ".multicast::cluster",
+        "cp.async.bulk.prefetch.L2.global",
         f"cp.async.bulk.{out}",
         f"cp.reduce.async.bulk.{out}.add.noftz.f16",
         f"cp.reduce.async.bulk.{out}.min.s32",

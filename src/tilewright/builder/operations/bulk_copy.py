@@ -41,6 +41,11 @@ class BulkCopies:
         words = ["cp.async.bulk.global.shared::cta.bulk_group"]
         emit_bulk_copy(self._emitter, words, (dst, src, bytes), None, cache_hint)
 
+    def bulk_prefetch(self, src: Pointer, bytes: Any) -> None:
+        """Prefetch ``bytes`` of global memory, a multiple of 16, to the L2 cache."""
+        opcode = ["cp.async.bulk.prefetch.L2.global"]
+        emit_bulk_copy(self._emitter, opcode, (src, bytes), None, None)
+
     def bulk_reduce(
         self, dst: Any, src: Pointer, bytes: Any, op: str = "add", *, barrier: Any = None
     ) -> None:

@@ -18,15 +18,13 @@ from ..problem import Problem
 from . import tma_search_space
 from .schedule_grid import ALL_CLUSTERS, Clusters, schedules
 from .tma_columns import TmaColumns
-from .tma_config import TmaConfig
+from .tma_config import SCHEDULE, TmaConfig
 
 # (consumers, pingpong); the last takes every tile that is valid, so its error says why none is.
 WARPGROUPS = ((2, False), (2, True), (3, False), (1, False))
 EXAMPLE_TILE = (64, 64, 64)
 MIN_STAGES = 2
-_NOTATION = notation(
-    "tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)"
-)
+_NOTATION = notation("tma(?::#x#x#(?::(?:#(p?))?(?::(?:#(d?))?)?)?)?" + SCHEDULE)
 
 
 class PartialTmaConfig(NamedTuple):
@@ -42,6 +40,7 @@ class PartialTmaConfig(NamedTuple):
     cluster: tuple[int, int] | None
     split: int | None
     tail: bool
+    in_cluster: bool
     stream_k: int
     group: int | None
     swap: bool
@@ -61,9 +60,10 @@ class PartialTmaConfig(NamedTuple):
             cluster=(int(found[8]), int(found[9])) if found[8] else None,
             split=int(found[11]) if found[11] else None,
             tail=found[10] == "+",
-            stream_k=int(found[12] or 0),
-            group=int(found[13]) if found[13] else None,
-            swap=bool(found[14]),
+            in_cluster=bool(found[12]),
+            stream_k=int(found[13] or 0),
+            group=int(found[14]) if found[14] else None,
+            swap=bool(found[15]),
         )
 
     @property
@@ -88,8 +88,9 @@ class PartialTmaConfig(NamedTuple):
         found = TmaColumns(
             (bm, bn, bk), consumers, np.full(len(row), self.stages or MIN_STAGES), (cm, cn),
             pingpong != 0, split, tail, np.full(len(row), group), swap != 0,
-            np.full(len(row), self.dynamic), stream_k,
+            np.full(len(row), self.dynamic), stream_k, np.zeros(len(row), bool),
         )  # fmt: skip
+        found.in_cluster[:] = self.in_cluster if self.split else found.may_join(problem)
         if self.stages is None:
             most = found.max_stages(problem, device)
             np.clip(most, MIN_STAGES, tma_search_space.MAX_STAGES, out=found.stages)
@@ -112,7 +113,7 @@ class PartialTmaConfig(NamedTuple):
                 TmaConfig(
                     self.tile or EXAMPLE_TILE, consumers, _or(self.stages, MIN_STAGES),
                     self.cluster or (1, 1), pingpong, _or(self.split, 1), self.tail,
-                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k,
+                    _or(self.group, 1), self.swap, self.dynamic, self.stream_k, self.in_cluster,
                 )  # fmt: skip
             except ConfigError as error:
                 reason = error

@@ -104,6 +104,10 @@ class TileScheduler:
         tile, first, k_blocks, partial = self._split(index)
         return WorkTileInfo(*self._coordinates(tile), first, k_blocks, partial)
 
+    def first_work_tile(self) -> WorkTileInfo:
+        """This CTA's first work tile, if it has any."""
+        return self.work_tile(self.k.ctaid.x // self.ctas)
+
     def first_tile_k_blocks(self) -> Any:
         """The k-blocks of this CTA's first work tile."""
         return self._split(self.k.ctaid.x // self.ctas)[2]
@@ -155,7 +159,8 @@ class JoinedTileScheduler(TileScheduler):
     ) -> None:  # fmt: skip
         """``full_tiles``: every tile is split."""
         self.parts = config.split
-        super().__init__(k, replace(config, split=1), m, n, k_blocks, batches, None)
+        whole = replace(config, split=1, in_cluster=False)
+        super().__init__(k, whole, m, n, k_blocks, batches, None)
 
     def _ctas(self) -> int:
         return self.parts

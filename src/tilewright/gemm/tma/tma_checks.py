@@ -244,6 +244,15 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         (config.slices > 1) & (problem.weights is None),
         lambda: f": sliced-K requires prepared weights, so tile_m must be {config.consumers} · 64",
     )
+    more = problem.pair or problem.epilogue is not None or problem.groups is not None
+    yield _Rule(
+        select(config.in_cluster, problem.weights is None or more, False),
+        lambda: (
+            ": split-K in a cluster requires prepared weights of one matrix, without an epilogue "
+            "function"
+        ),
+        "split-K without c",
+    )
     if problem.weights is None:
         return
     bm, _, bk = config.tile

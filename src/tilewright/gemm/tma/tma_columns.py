@@ -28,21 +28,22 @@ class TmaColumns(TmaGeometry[Column]):
     swap: Column
     dynamic: Column
     stream_k: Column
+    in_cluster: Column
 
     @classmethod
     def of(cls, configs: Sequence[TmaConfig]) -> TmaColumns:
         """The columns of configurations."""
         rows = [
             (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
-             c.swap, c.dynamic, c.stream_k)
+             c.swap, c.dynamic, c.stream_k, c.in_cluster)
             for c in configs
         ]  # fmt: skip
-        numbers = np.array(rows, np.int64).reshape(-1, 14).T
+        numbers = np.array(rows, np.int64).reshape(-1, 15).T
         bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, *more = numbers
-        swap, dynamic, stream_k = more
+        swap, dynamic, stream_k, in_cluster = more
         return cls(
             (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
-            swap != 0, dynamic != 0, stream_k,
+            swap != 0, dynamic != 0, stream_k, in_cluster != 0,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -63,6 +64,7 @@ class TmaColumns(TmaGeometry[Column]):
             bool(self.swap[index]),
             bool(self.dynamic[index]),
             int(self.stream_k[index]),
+            bool(self.in_cluster[index]),
         )
 
     def take(self, index: Column) -> TmaColumns:
@@ -80,6 +82,7 @@ class TmaColumns(TmaGeometry[Column]):
             self.swap[index],
             self.dynamic[index],
             self.stream_k[index],
+            self.in_cluster[index],
         )
 
     def cluster_tiles(self, problem: Problem) -> Column:

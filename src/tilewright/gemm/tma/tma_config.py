@@ -13,13 +13,15 @@ from typing import Any
 from ...errors import ConfigError
 from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
 from ..problem import Problem
+from .mainloop.warpgroup_sharing import JOINED, JOINED_COLUMNS
 from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
 MAX_STAGES = 32
 MAX_SLICES = 4  # warpgroups that share the k-blocks of a tile
 SLICED_ROWS = WGMMA_ROWS, 2 * WGMMA_ROWS  # of tiles whose k-blocks MAX_SLICES warpgroups share
 
-_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#|[+]sk(?!0)#)?(?:@#)?(~?)")
+SCHEDULE = "(?:/#x#)?(?:([*+])#(c?)|[+]sk(?!0)#)?(?:@#)?(~?)"
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)" + SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,12 @@ class TmaConfig(TmaGeometry[int]):
     with ``pingpong`` two that process alternate tiles; several with a tile of 64 rows share its
     k-blocks (sliced-K), and so do 4 with 128 rows of a pair. ``cluster``: CTAs along M and along N,
     which multicast the operands they share. ``split``: split-K, whose partial accumulators a
-    reduction kernel adds in order; with ``tail`` only the tiles of the tail wave are split.
-    ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so the
-    tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of a
-    static stride.
-    ``stream_k``: groups of this number of clusters share the k-blocks of the tail wave's tiles
-    evenly; 0: none do. Raises ConfigError.
+    reduction kernel adds in order; with ``tail`` only the tiles of the tail wave are split, with
+    ``in_cluster`` the CTAs that share a tile are a cluster and add them through distributed shared
+    memory. ``group``: rows of tiles per rasterization group. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so
+    the tile's M is the problem's N. ``dynamic``: CTAs take tiles from an atomic counter instead of
+    a static stride. ``stream_k``: groups of this number of clusters share the k-blocks of the tail
+    wave's tiles evenly; 0: none do. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -49,6 +51,7 @@ class TmaConfig(TmaGeometry[int]):
     swap: bool = False
     dynamic: bool = False
     stream_k: int = 0
+    in_cluster: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
@@ -68,6 +71,10 @@ class TmaConfig(TmaGeometry[int]):
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= MAX_STAGES:
             raise ConfigError(f"{self}: tile_k must be a power of two and stages 2 to {MAX_STAGES}")
         check_group(self)
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Raises ConfigError for clusters, splits and schedulers that exclude one another."""
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: cluster sizes must be powers of two, got {self.cluster}")
         if not 1 <= self.split <= MAX_SPLIT:
@@ -80,27 +87,34 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
+        whole = not self.tail and self.ctas == 1 and self.tile[1] % JOINED_COLUMNS == 0
+        if self.in_cluster and not (self.split == JOINED and whole):
+            raise ConfigError(
+                f"{self}: split-K in a cluster is by {JOINED}, of all tiles, without other "
+                f"clusters, and tile_n a multiple of {JOINED_COLUMNS}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
         """Parse ``tma:BMxBNxBK:CONSUMERS:STAGES``, with ``p`` after the consumers for pingpong and
         ``d`` after the stages for the dynamic tile scheduler; then optionally ``/CMxCN`` (cluster),
-        ``*SPLIT`` (split-K), ``+SPLIT`` (split-K of the tail wave) or ``+skCLUSTERS``
-        (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
+        ``*SPLIT`` (split-K), ``*SPLITc`` (in a cluster), ``+SPLIT`` (split-K of the
+        tail wave) or ``+skCLUSTERS`` (stream-K), ``@GROUP``, ``~`` (swap). Raises ConfigError.
         """
         found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
         cluster = int(found[8] or 1), int(found[9] or 1)
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
-            int(found[11] or 1), found[10] == "+", int(found[13] or 8), bool(found[14]),
-            bool(found[7]), int(found[12] or 0),
+            int(found[11] or 1), found[10] == "+", int(found[14] or 8), bool(found[15]),
+            bool(found[7]), int(found[13] or 0), bool(found[12]),
         )  # fmt: skip
 
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
         pingpong = "p" * self.pingpong
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
+        split += "c" * self.in_cluster
         split += f"+sk{self.stream_k}" * (self.stream_k > 0)
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"

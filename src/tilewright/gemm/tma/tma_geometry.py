@@ -133,8 +133,7 @@ class TmaGeometry(WarpgroupSharing[N]):
 
     def epilogue_shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory that stage epilogue tiles of all outputs."""
-        stored = self.stored(problem)
-        plain: N = stored.epilogue_bytes(problem.output.bits) + self.joined_bytes(problem)
+        plain: N = self.stored.epilogue_bytes(problem.output.bits) + self.joined_bytes
         if problem.epilogue is None:
             return plain
         sizes = problem.epilogue.output_bytes
@@ -144,24 +143,29 @@ class TmaGeometry(WarpgroupSharing[N]):
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
         return total
 
-    def stored(self, problem: Problem) -> Any:
-        """The configuration of the tile that a CTA stores: half of the columns where two CTAs have
-        parts of its k-blocks.
+    @property
+    def stored(self) -> Any:
+        """The configuration of the tile that a CTA stores: half of the columns where the CTAs of a
+        cluster have parts of its k-blocks.
         """
-        joined = self.joins_split(problem)
+        joined = self.in_cluster
         if joined is False:
             return self
         bm, bn, bk = self.tile
-        halved = bm, select(joined, bn // JOINED, bn), bk
-        fields: dict[str, Any] = {"tile": halved, "split": select(joined, 1, self.split)}
+        fields: dict[str, Any] = {
+            "tile": (bm, select(joined, bn // JOINED, bn), bk),
+            "split": select(joined, 1, self.split),
+            "in_cluster": joined & False,
+        }
         return replace(self, **fields)  # type: ignore[type-var]
 
-    def joined_bytes(self, problem: Problem) -> N:
+    @property
+    def joined_bytes(self) -> N:
         """Bytes of shared memory for the accumulators of the other CTA that has a part of the
         tile's k-blocks.
         """
         of_half = self.accumulator_registers // JOINED * WARPGROUP * ACCUMULATOR_BYTES
-        size: N = select(self.joins_split(problem), self.epilogue_warpgroups * of_half, 0)
+        size: N = select(self.in_cluster, self.epilogue_warpgroups * of_half, 0)
         return size
 
     def graph_epilogue_tiles(self, problem: Problem) -> N:
@@ -333,7 +337,7 @@ class TmaGeometry(WarpgroupSharing[N]):
         """Work tiles that are not split along K."""
         tiles, resident = self.cluster_tiles(problem), self.resident_clusters(device)
         whole_waves = select(self.tail, tiles // resident * resident, 0)
-        parts = select(self.joins_split(problem), False, self.split > 1)
+        parts = select(self.in_cluster, False, self.split > 1)
         unsplit: N = select(parts, whole_waves, tiles)
         return unsplit
 

@@ -57,7 +57,7 @@ def output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ...
     """The epilogue tiles of D and the other tensor outputs, which have the same shape."""
     bound = problem.epilogue
     if bound is None:
-        return (EpilogueTile.of(problem, config.stored(problem)),)
+        return (EpilogueTile.of(problem, config.stored),)
     return _output_tiles(problem, config)
 
 

@@ -51,6 +51,7 @@ from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mixed_input.alternating_mainloop import AlternatingMainloop, alternates
 from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
+from .mixed_input.weight_prefetch import PREFETCH_THREAD, is_prefetched, prefetch_weights
 from .problem_list.problem_epilogue import epilogue_class
 from .sparse.metadata_stages import MetadataStages
 from .stage_operands import SharedStages, StageCopy, StageOperand
@@ -139,7 +140,7 @@ class TmaKernel:
             size = config.handed_bytes(problem) * config.handed_buffers(problem)
             self.handed_address = k.dynamic_shared(size, 16).address()
         self.joined_barriers = None
-        if config.joins_split(problem):
+        if config.in_cluster:
             count = 2 * config.epilogue_warpgroups
             self.joined_barriers = k.dynamic_shared(8 * count, 8, dtype="b64")
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
@@ -196,6 +197,10 @@ class TmaKernel:
         run: a warp waits for them before it accesses global memory.
         """
         k, p = self.k, self.parameters
+        if is_prefetched(self.problem, self.config):
+            with k.if_(k.tid.x == PREFETCH_THREAD):
+                scheduler = self._tile_scheduler(p.k)
+                prefetch_weights(k, self.problem, self.config, p, scheduler, self.stages)
         with k.if_(k.tid.x == 0):
             for map_ in p.prefetched_maps:
                 k.tma_prefetch_map(map_)
@@ -361,8 +366,8 @@ class TmaKernel:
         if not self.joined_barriers:
             return None
         problem, config = self.problem, self.config
-        each = config.joined_bytes(problem) // config.epilogue_warpgroups
-        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        each = config.joined_bytes // config.epilogue_warpgroups
+        staging = config.epilogue_shared_bytes(problem) - config.joined_bytes
         part = 0 if config.slices > 1 else consumer
         address = self.epilogue_address + staging + part * each
         return JoinedAccumulators(self.k, address, self.joined_barriers + 2 * part)
@@ -372,7 +377,7 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes(problem)
+        of_all = config.epilogue_shared_bytes(problem) - config.joined_bytes
         size = of_all // config.storing_warpgroups(problem)
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, self.d_limits
@@ -380,7 +385,7 @@ class TmaKernel:
         more = self.scalars, limits, barrier
         epilogue: TmaEpilogue
         if self.operands is None:
-            tile = EpilogueTile.of(problem, config.stored(problem))
+            tile = EpilogueTile.of(problem, config.stored)
             epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
         else:
             tensors = [d, *more_outputs(k, self.operands)]

@@ -21,6 +21,7 @@ from ..problem import PROMOTION_K, Problem, accumulator_type_of
 from ..problem_traits import Traits, problem_with, traits
 from .cost.coefficients import COEFFICIENTS, deciding
 from .cost.tma_cost import TileCosts, tile_costs
+from .mainloop.warpgroup_sharing import JOINED
 from .schedule_grid import (
     ALL_CLUSTERS,
     CLUSTERS,
@@ -111,8 +112,9 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, list[T
     index = tiles[row] * len(_SCHEDULES) + _SCHEDULE_OF_COLUMN[column]
     fitting = catalog.fits[index]
     index = index[fitting]
-    configs = replace(catalog.configs.take(index), split=split[fitting])
-    return configs, costs, index
+    configs, split = catalog.configs.take(index), split[fitting]
+    joined = configs.in_cluster & (split == JOINED)
+    return replace(configs, split=split, in_cluster=joined), costs, index
 
 
 @lru_cache(maxsize=32)
@@ -188,10 +190,13 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     )
     group = np.full(rows, rasterization_group(problem))
     stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
-    return TmaColumns(
+    in_cluster = np.zeros(rows, bool)
+    found = TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
-        dynamic, stream_k,
+        dynamic, stream_k, in_cluster,
     )  # fmt: skip
+    in_cluster[:] = found.may_join(problem)
+    return found
 
 
 def tiles(problem: Problem, device: DeviceSpec) -> Column:

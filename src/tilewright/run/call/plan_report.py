@@ -16,6 +16,7 @@ from ...gemm.cp_async.multistage_config import instruction_shape, mma_name
 from ...gemm.tma.cost.sparse_costs import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
+from ...gemm.tma.mixed_input.alternating_mainloop import alternates
 from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles
 from ...gemm.tma.stream_k.stream_k_tile_scheduler import tiles_of_group
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
@@ -164,6 +165,8 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     schedule = "pingpong" if config.pingpong else f"cooperative, {rows} rows each"
     if config.slices > 1:
         schedule = "sliced-K, each a part of the k-blocks"
+    if problem.weights is not None and alternates(problem.weights, config):
+        schedule += ", two sets of accumulators"
     sparse, bits = problem.has_sparse_wgmma, problem.input.bits
     instruction = f"wgmma{'.sp' * sparse} m64n{bn}k{(256 << sparse) // bits}"
     lines = [f"{count}, {schedule}, {instruction}; 1 producer warpgroup; {config.threads} threads"]
@@ -174,7 +177,7 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     if config.stream_k:
         groups = f"groups of {config.stream_k} {'clusters' if config.ctas > 1 else 'CTAs'}"
         lines.append(f"stream-K: {groups} share the k-blocks of the tail wave's tiles evenly")
-    if config.joins_split(problem):
+    if config.in_cluster:
         lines.append("split-K: each tile in 2 parts, summed in clusters of 2 CTAs")
     elif config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
@@ -251,7 +254,7 @@ def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
     if not isinstance(config, gemm.TmaConfig):
         split = config.split if isinstance(config, gemm.Config) else 1
         return tiles * split, target.sms * ctas_per_sm(plan)
-    unsplit = 0 if config.joins_split(p) else config.unsplit_tiles(p, target)
+    unsplit = 0 if config.in_cluster else config.unsplit_tiles(p, target)
     work_tiles = unsplit + (tiles - unsplit) * config.split
     if config.ctas > 1:  # a cluster's CTAs each have a work tile, perhaps outside D
         (bm, bn, _), (cm, cn) = config.tile, config.cluster

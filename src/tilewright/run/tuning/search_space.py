@@ -50,10 +50,12 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
             yield from ({"mma": shape} for shape in shapes)
         return
     yield {"dynamic": not config.dynamic}
-    yield from ({"stream_k": clusters, "split": 1, "tail": False} for clusters in STREAM_K)
+    whole = {"split": 1, "tail": False, "in_cluster": False}
+    yield from ({"stream_k": clusters, **whole} for clusters in STREAM_K)
     yield from ({"cluster": cluster} for cluster in CLUSTERS)
     for split in (config.split - 1, config.split + 1, 2 * config.split):
-        yield {"split": split, "tail": config.tail and split > 1}
+        yield {"split": split, "tail": config.tail and split > 1, "in_cluster": False}
+    yield {"split": 2, "tail": False, "in_cluster": True}
 
 
 def _fits(problem: gemm.Problem, config: gemm.AnyConfig, device: target.DeviceSpec) -> bool:

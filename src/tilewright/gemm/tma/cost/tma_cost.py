@@ -144,8 +144,7 @@ def _epilogue_seconds(
     problem: Problem, configs: TmaColumns, c: Coefficients
 ) -> tuple[Column, Column]:
     """Seconds of the epilogue of one of several tiles of a CTA, and of its only tile."""
-    joined = joined_seconds(problem, configs)
-    configs = configs.stored(problem)
+    joined, configs = joined_seconds(configs), configs.stored
     bn = configs.tile[1]
     # Partial accumulators have 32 bits; most types of D have 16.
     factor = 1 + configs.stores_partial
@@ -242,7 +241,7 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
         functions=_floats(whole_waves + waves * (split == 1)),
         k_blocks=_floats(whole_waves * k_blocks + tail),
         work_tiles=_floats(tiles * split),
-        partial_tiles=_floats(parts * configs.ctas * (configs.stored(problem).split > 1)),
+        partial_tiles=_floats(parts * configs.ctas * ((split > 1) & ~configs.in_cluster)),
         grid=grid,
     )
 

@@ -39,7 +39,7 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
     clusters, ctas = min(tiles, config.resident_clusters(device)), config.ctas
     if shares_tiles(problem, config, device):
         clusters = config.resident_clusters(device)
-    if config.joins_split(problem):
+    if config.in_cluster:
         ctas = config.split
         clusters = min(tiles, resident_clusters(ctas, device))
     shares = tiles == clusters and shares_rows(problem, config)

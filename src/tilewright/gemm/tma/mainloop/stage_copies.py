@@ -30,6 +30,20 @@ from ..tma_config import TmaConfig
 from ..tma_producer import multicast_masks
 from .stage_scales import StageScales, scale_copies
 
+STATIC_COLUMNS = 16  # of a tile, at most, where loads before prior grids end were faster
+
+
+def unit_copy(
+    k: Builder, problem: Problem, config: TmaConfig, p: WeightParameters, scheduler: TileScheduler,
+    stages: SharedStages,
+) -> UnitCopy:  # fmt: skip
+    """The copy of prepared weights."""
+    assert problem.weights is not None
+    units = PairUnitCopy if problem.pair else UnitCopy
+    multicast = multicast_masks(k, config, scheduler)[0]
+    static = problem.weights.static and config.tile[1] <= STATIC_COLUMNS
+    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)
+
 
 def stage_copies(
     k: Builder, problem: Problem, config: TmaConfig, p: TmaParameters, scheduler: TileScheduler,
@@ -48,8 +62,7 @@ def stage_copies(
     right: StageCopy
     left: StageCopy
     if isinstance(p, WeightParameters):
-        units = PairUnitCopy if problem.pair else UnitCopy
-        left = units(k, stages.left, p, share=left_share, multicast=left_mask)
+        left = unit_copy(k, problem, config, p, scheduler, stages)
         right = TmaCopy(
             k, stages.right, right_maps, right_rows, along_n=True, share=right_share,
             multicast=right_mask,

@@ -10,7 +10,8 @@ from ...problem import Problem
 WARPGROUP = 128
 WGMMA_ROWS = 64  # rows of D per wgmma
 ACCUMULATOR_BYTES = 4
-# Parts of split-K in clusters; tile_n is a multiple of this, as each CTA stores half of it, by 8.
+# CTAs of a cluster that have the parts of split-K; tile_n is a multiple of JOINED_COLUMNS, as each
+# CTA stores half of it, by 8.
 JOINED, JOINED_COLUMNS = 2, 16
 
 
@@ -30,6 +31,7 @@ class WarpgroupSharing(Generic[N]):
     swap: Any
     dynamic: Any
     stream_k: N
+    in_cluster: Any
 
     @property
     def threads(self) -> N:
@@ -67,7 +69,7 @@ class WarpgroupSharing(Generic[N]):
     @property
     def stores_partial(self) -> Any:
         """Whether every tile is split along K: the epilogue stores 32-bit partial accumulators, and
-        the split-K reduction kernel writes D, unless ``joins_split``.
+        the split-K reduction kernel writes D, or the cluster's CTAs do (``in_cluster``).
         """
         return select(self.tail, False, self.split > 1)
 
@@ -76,10 +78,9 @@ class WarpgroupSharing(Generic[N]):
         """Whether some work tiles give D, and others partial accumulators."""
         return self.tail | (self.stream_k > 0)
 
-    def joins_split(self, problem: Problem) -> Any:
-        """Whether the two parts of a tile's k-blocks (split-K) are those of the CTAs of a cluster,
-        which add their accumulators through distributed shared memory: no reduction kernel follows.
-        Each CTA stores half of the tile's columns.
+    def may_join(self, problem: Problem) -> Any:
+        """Whether split-K by 2 may be in clusters: of prepared weights, of one matrix, without an
+        epilogue function.
         """
         if problem.weights is None or problem.pair or problem.epilogue or problem.groups:
             return False

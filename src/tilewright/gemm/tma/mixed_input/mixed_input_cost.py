@@ -66,12 +66,12 @@ def handover_seconds(problem: Problem, configs: TmaColumns) -> Column:
     return seconds
 
 
-def joined_seconds(problem: Problem, configs: TmaColumns) -> Column:
+def joined_seconds(configs: TmaColumns) -> Column:
     """Seconds until two CTAs that have the parts of a tile's k-blocks have added their
     accumulators.
     """
     bm, bn, _ = configs.tile
-    seconds: Column = (EXCHANGE + EXCHANGED * bm * bn) * configs.joins_split(problem)
+    seconds: Column = (EXCHANGE + EXCHANGED * bm * bn) * configs.in_cluster
     return seconds
 
 

@@ -20,13 +20,13 @@ class UnitCopy(StageCopy):
 
     def __init__(
         self, k: Builder, stage: StageOperand, parameters: WeightParameters, *, share: Any,
-        multicast: Any,
+        multicast: Any, static: bool,
     ) -> None:  # fmt: skip
         assert isinstance(stage.operand, UnitsOperand)
         assert stage.operand.weights is not None
         self.k, self.operand, self.address = k, stage.operand, stage.address
         self.share, self.multicast = share, multicast
-        self.static = stage.operand.weights.static
+        self.static = static
         self.unit_k = stage.operand.weights.unit_k
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
         self.row_blocks = (self._rows(parameters) + (UNIT_ROWS - 1)) // UNIT_ROWS
@@ -58,6 +58,13 @@ class UnitCopy(StageCopy):
                     row_block = row_block + batch * self.row_blocks
                 offset = (row_block * self.along).to("u64") * self.unit_bytes
                 self.sources.append(weights + offset)
+
+    def prefetch(self, first_k_block: Any, k_blocks: Any) -> None:
+        """Prefetch k-blocks of the work tile to the L2."""
+        each = self.operand.row_block_bytes
+        first = self.k.mov(first_k_block, dtype="u32").to("u64") * each
+        for source in self.sources:
+            self.k.bulk_prefetch((source + first).aligned(16), k_blocks * each)
 
     def target(self, stage: Any) -> Any:
         offset = self.share * (self.own * self.operand.row_block_bytes)
