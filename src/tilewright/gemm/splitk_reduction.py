@@ -103,7 +103,7 @@ def _shared_bytes(problem: Problem, config: SplitKConfig) -> int:
 
 def _is_programmatic(config: SplitKConfig) -> bool:
     """Whether the GEMM kernel launches its dependents early: ``tma`` does."""
-    return isinstance(config, TmaConfig)
+    return isinstance(config, TmaConfig) or getattr(config, "programmatic", False)
 
 
 def kernel_arguments(

@@ -116,7 +116,8 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of each D and each part of split-K."""
     cluster = (1, config.split, 1) if config.in_cluster else None
-    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1), cluster)
+    grid, block = (config.tiles(problem), config.split, 1), (config.threads, 1, 1)
+    return LaunchShape(grid, block, cluster, config.programmatic)
 
 
 class SimtKernel(CpAsyncMainloop):
@@ -233,6 +234,8 @@ class SimtKernel(CpAsyncMainloop):
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.prologue()
         self.mainloop()
+        if cp_async_mainloop.WHERE == "loop":
+            self.k.launch_dependent_grids()
         self._free_shared()
         if self.config.has_partials:
             store_partials(self.k, self.config, d.pointer, self._mine(), self._blocks())

@@ -7,6 +7,7 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
@@ -222,6 +223,11 @@ class SimtConfig:
     def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Tiles that are not split along K."""
         return 0 if self.has_partials else self.tiles(problem)
+
+    @property
+    def programmatic(self) -> bool:
+        """Experiment."""
+        return bool(os.environ.get("SIMT_PDL"))
 
     @property
     def has_partials(self) -> bool:
