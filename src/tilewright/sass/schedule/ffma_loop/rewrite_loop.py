@@ -35,6 +35,7 @@ from .loop_values import LoopValues, loop_values
 _LONG = ControlCode(stall=15, yields=True)
 _KEEP = ("BAR", "DEPBAR", "LDGDEPBAR")
 _NOP = KernelInstruction(parse_instruction("NOP"), ControlCode(stall=1))
+_ORDERS = ((96, False), (64, False), (0, False), (0, True))
 _LINE = 8  # instructions of a line of the instruction cache, of which the loop begins one
 _MARGIN = 3  # registers above those of the values: one to move through, two that are reserved
 
@@ -90,8 +91,8 @@ def _body(loop: LoopValues, limit: int) -> _Body:
 
 def _placed(loop: LoopValues, limit: int) -> tuple[list[SassText], list[int | None], LoopRegisters]:
     """The instructions in order, their places in the loop as it was, and registers for them."""
-    for near in (False, True):
-        placed = ordered(loop, near)
+    for lead, near in _ORDERS:
+        placed = ordered(loop, near, lead)
         texts = [text for text, _ in placed] + [loop.texts[-1]]
         origins = [place for _, place in placed] + [len(loop.texts) - 1]
         try:
