@@ -106,12 +106,11 @@ class SimtConfig:
         if self.split not in allowed:
             known = "2, 4 or 8 in a cluster" if self.in_cluster else f"from 1 to {MAX_SPLIT}"
             raise ConfigError(f"{self}: split-K must be {known}, got {self.split}")
-        blocks = self.accumulator_registers // VECTOR**2
         check_power_of_two(self, "slices", self.slices, 1)
-        if self.slices > self.tile[2] // 2 or blocks % self.slices:
+        if self.slices > self.tile[2] // 2 or not self._lines_divide(1):
             raise ConfigError(
-                f"{self}: slices must be at most half of tile K, and divide a thread's {blocks} "
-                f"blocks of 4×4, got {self.slices}"
+                f"{self}: slices must be at most half of tile K, and divide a thread's "
+                f"{self.accumulator_registers // VECTOR} lines of 4 elements, got {self.slices}"
             )
         if self.in_cluster and not self._lines_divide(self.split):
             raise ConfigError(
@@ -241,6 +240,14 @@ class SimtConfig:
         return rows * columns
 
     @property
+    def rows_together(self) -> int:
+        """Rows of 4 elements that a thread adds up together over the slices: a block of 4, if all
+        slices have equally many, and no cluster divides them.
+        """
+        blocks = self.accumulator_registers // VECTOR**2
+        return 1 if self.in_cluster or blocks % self.slices else VECTOR
+
+    @property
     def registers(self) -> int:
         """Minimum registers per thread: accumulators, and fragments of two steps of K."""
         return self.accumulator_registers + 2 * sum(self.thread_tile) + OTHER_REGISTERS
@@ -330,7 +337,10 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     if problem.a != TYPE:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
-        _check_cluster(problem, config, device)
+        _check_cluster(config, device)
+    has_reductions = problem.epilogue is not None and problem.epilogue.partial_reductions
+    if has_reductions and not config.has_partials and config.rows_together == 1:
+        raise ConfigError(f"{config}: reductions of an epilogue need blocks of 4×4 elements")
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -390,8 +400,6 @@ def is_staged(problem: Problem, config: SimtConfig) -> bool:
     return config.slices > 1 or config.staged_bytes * warps <= config.shared_bytes
 
 
-def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
+def _check_cluster(config: SimtConfig, device: DeviceSpec) -> None:
     if not device.target.runs(CLUSTER_TARGET):
         raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
-    if problem.epilogue is not None and problem.epilogue.partial_reductions:
-        raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")
