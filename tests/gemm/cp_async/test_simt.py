@@ -24,6 +24,7 @@ from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.gemm import Problem, SimtConfig, build
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.simt_raster import raster_values
 from tilewright.run.call.prepared_call import Addresses, PreparedCall
 from tilewright.vm import Machine
 from tilewright.vm.step.numpy_floats import quiet
@@ -302,7 +303,8 @@ def launched(machine: Machine, a: Array, b: Array) -> bytes:
     machine.load(traced.module)
     d = np.full((m, n), np.nan, np.float32)
     places = [machine.upload(x) for x in (a, b, d, d)]
-    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, 0, 0, 0, 0, 0, 0]
+    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, *[0] * 6]
+    args += raster_values(problem, config).values()
     machine.launch(traced.name, config.tiles(problem), traced.block, args,
                    shared=traced.dynamic_shared)  # fmt: skip
     return machine.download(places[3], like=d).tobytes()

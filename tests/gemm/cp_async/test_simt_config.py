@@ -77,7 +77,7 @@ def test_text_and_back(config: SimtConfig) -> None:
         ("simt:96x64x8:16x8:4", "96 of M must divide among 16 threads"),
         ("simt:64x64x8:8x8x3:4", "slices must be a power of two"),
         ("simt:64x64x8:8x8x8:4", "slices must be at most half of tile K"),
-        ("simt:96x64x8:8x8x4:4", "divide a thread's 6 blocks"),
+        ("simt:16x32x16:4x8x8:4", "divide a thread's 4 lines"),
         ("simt:64x64x8:8x8:4*0", "split-K must be from 1 to 64, got 0"),
         ("simt:64x64x8:8x8:4*3c", "split-K must be 2, 4 or 8 in a cluster, got 3"),
         ("simt:64x64x8:8x8:0", "stages must be 1 to 16"),

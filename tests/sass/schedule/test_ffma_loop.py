@@ -58,7 +58,7 @@ def product(
     machine.run(
         name, (1,), (parsed.threads,),
         [a, b, zero, d, *(np.uint32(x) for x in (m, n, k)), *lengths,
-         np.float32(1), np.float32(0), *[zero] * 6],
+         np.float32(1), np.float32(0), *[zero] * 6, *[np.uint32(0)] * 7],
         shared_bytes=parsed.shared_bytes, trace=True,
     )  # fmt: skip
     assert not machine.races

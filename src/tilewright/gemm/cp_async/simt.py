@@ -31,7 +31,6 @@ from ..workspace import unit_shape
 from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
-from .cp_async_parameters import CpAsyncParameters
 from .simt_config import (
     FLOAT,
     TYPE,
@@ -44,11 +43,12 @@ from .simt_config import (
 )
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
+from .simt_raster import SimtParameters, raster_values, tile_coordinates
 from .simt_staging import staged_lines
 
 
 @dataclass(frozen=True)
-class SplitKSimtParameters(CpAsyncParameters):
+class SplitKSimtParameters(SimtParameters):
     """With split-K the result is written to the workspace."""
 
     d: Reg = parameter("u64", address="w")
@@ -58,10 +58,14 @@ def kernel_arguments(
     problem: Problem, config: SimtConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
+    more = raster_values(problem, config)
     if not config.has_partials:
-        return cp_async_parameters.kernel_arguments(problem, config, strides, device)
+        return cp_async_parameters.kernel_arguments(
+            problem, config, strides, device, SimtParameters, more
+        )
     inputs = {x: stride for x, stride in strides.items() if x in "ab"}
-    return cp_async_parameters.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
+    shown = _partial_problem(problem)
+    return cp_async_parameters.packed(SplitKSimtParameters, shown, inputs, more)
 
 
 def problem_class(problem: Problem, config: SimtConfig) -> Problem:
@@ -110,7 +114,7 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     bm, bn, bk = config.tile
     name = f"simt_{problem.a}_{problem.layout}_{bm}x{bn}x{bk}"
 
-    return traced(SimtKernel, name, problem, config)
+    return traced(SimtKernel, name, problem, config, SimtParameters)
 
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
@@ -147,7 +151,9 @@ class SimtKernel(CpAsyncMainloop):
         """Where the tile begins. A last one that would pass the end of the matrix begins earlier,
         and stores what is from ``owned`` on.
         """
-        self.owned = super().tile_at(index)
+        assert isinstance(self.parameters, SimtParameters)
+        tile = tile_coordinates(self.k, self.parameters, index, self.config.group)
+        self.owned = tile[0] * self.config.tile[0], tile[1] * self.config.tile[1]
         row, column = (
             self.k.min(first, limit - tile) if moved else first
             for first, limit, tile, moved in zip(
