@@ -22,7 +22,7 @@ from unittest import mock
 import tilewright
 from tilewright import cuda, gemm
 from tilewright.gemm.cp_async import simt
-from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_config import SimtConfig, launched_config
 from tilewright.gemm.kernel_launch import MATRICES
 from tilewright.run.devices import serialized_kernel
 
@@ -80,9 +80,10 @@ def stamped(text: str, config: str) -> Built:
     """The machine code of the kernel with clocks."""
     m, n, k = map(int, text.split("x"))
     plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
+    chosen = launched_config(SimtConfig.parse(config), plan.device.target)
     simt._build.cache_clear()
     with mock.patch.object(simt, "SimtKernel", Stamped):
-        traced = simt.build(plan.problem, SimtConfig.parse(config))
+        traced = simt.build(plan.problem, chosen)
     cubin = serialized_kernel.rescheduled(cuda.compile(traced.ptx, "sm_90a"), traced.name)
     return bytes(cubin.code), traced.name, traced.dynamic_shared
 
@@ -94,7 +95,9 @@ def measured(text: str, config: str, built: Built) -> None:
     m, n, k = map(int, text.split("x"))
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     d, other = torch.empty(m, n, device="cuda"), torch.empty(m, n, device="cuda")
-    problem, chosen = tilewright.plan(a, b).problem, SimtConfig.parse(config)
+    plan = tilewright.plan(a, b)
+    problem = plan.problem
+    chosen = launched_config(SimtConfig.parse(config), plan.device.target)
     shape = gemm.launch_shape(problem, chosen)
     strides = {"a": gemm.MatrixStrides(k), "b": gemm.MatrixStrides(n), "d": gemm.MatrixStrides(n)}
     arguments = gemm.kernel_arguments(problem, chosen, strides)
@@ -178,9 +181,9 @@ def empty_launch() -> None:
     """Print what a launch of nothing takes."""
     import torch
 
-    code = (".version 8.0\n.target sm_90\n.address_size 64\n"
-            ".visible .entry empty() { ret; }\n")  # fmt: skip
+    text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n"
     gpu = cuda.gpu()
+    code = cuda.compile(text, "sm_90a")
     for grid, block in ((1, 32), (132, 128), (528, 128), (891, 64)):
         launch = gpu.prepare(gpu.load(code)["empty"], grid, block)
         took = replayed(lambda _, x=launch: x(b"", torch.cuda.current_stream().cuda_stream))

@@ -9,7 +9,7 @@ import pytest
 import tilewright
 from ptxas import ptxas
 from tilewright import cuda
-from tilewright.gemm import Problem
+from tilewright.gemm import Problem, build
 from tilewright.gemm.cp_async import simt
 from tilewright.gemm.cp_async.simt_config import TABLE
 from tilewright.run.devices.serialized_kernel import rescheduled
@@ -18,13 +18,14 @@ from tilewright.sass.lint import lint_cubin
 from tilewright.sass.lint.register_banks import conflict_cycles
 from tilewright.sass.machine.hazards import function_code
 from tilewright.sass.schedule.ffma_loop.loop_values import find_loop
+from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
 
 def compiled(problem: Problem, number: int) -> tuple[cuda.Cubin, str]:
     """ptxas' machine code of a shipped configuration."""
-    traced = simt.build(problem, TABLE[number])
+    traced = build(problem, TABLE[number], device_spec("H200"))
     return cuda.compile(traced.ptx, "sm_90a"), traced.name
 
 

@@ -86,7 +86,7 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, _is_programmatic(config), unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, is_programmatic(config), unused)
 
 
 def is_staged(problem: Problem, config: SplitKConfig) -> bool:
@@ -101,8 +101,8 @@ def _shared_bytes(problem: Problem, config: SplitKConfig) -> int:
     return THREADS * VECTOR * 4 if is_staged(problem, config) else 0
 
 
-def _is_programmatic(config: SplitKConfig) -> bool:
-    """Whether the GEMM kernel launches its dependents early: ``tma`` does."""
+def is_programmatic(config: object) -> bool:
+    """Whether the GEMM kernel launches its dependents early."""
     return isinstance(config, TmaConfig) or getattr(config, "programmatic", False)
 
 
@@ -175,7 +175,7 @@ class SplitKReduction:
         """Emit the kernel."""
         k, p = self.k, self.parameters
         self._locate(global_pointer(k, p.workspace))
-        if _is_programmatic(self.config):
+        if is_programmatic(self.config):
             k.wait_for_prior_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)

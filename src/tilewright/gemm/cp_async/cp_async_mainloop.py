@@ -16,7 +16,6 @@ A kernel's class defines the fragments and how two of them are multiplied.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,9 +32,6 @@ from ..rasterization import tile_coordinates
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_operand import CpAsyncOperand, OperandTile
 from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters, parameters_class
-
-
-WHERE = os.environ.get("SIMT_PDL", "")
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
@@ -62,8 +58,6 @@ def traced(
     early = getattr(config, "programmatic", False)
 
     def kernel(k: Builder, p: CpAsyncParameters) -> None:
-        if early and WHERE == "start":
-            k.launch_dependent_grids()
         alpha = scalar(k, p.alpha, p.alpha_ptr, early=early)
         beta = scalar(k, p.beta, p.beta_ptr, early=early)
         with k.eliminate_common_subexpressions():
@@ -75,10 +69,9 @@ def traced(
             body.inputs((a, p.lda), (b, p.ldb), depth, index)
             if isinstance(p, SparseCpAsyncParameters):
                 body.add_metadata(p.metadata, (p.metadata_rows, p.metadata_columns))
-            if early:
+            if early:  # not before: else grids of several products would take up the SMs
                 k.wait_for_prior_grids()
-                if WHERE == "wait":
-                    k.launch_dependent_grids()
+                k.launch_dependent_grids()
             d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
             if problem.epilogue:

@@ -240,8 +240,6 @@ class SimtKernel(CpAsyncMainloop):
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.prologue()
         self.mainloop()
-        if cp_async_mainloop.WHERE == "loop":
-            self.k.launch_dependent_grids()
         self._free_shared()
         if self.config.has_partials:
             store_partials(self.k, self.config, d.pointer, self._mine(), self._blocks())

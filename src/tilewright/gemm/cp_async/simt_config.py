@@ -7,8 +7,7 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import gcd
 
@@ -30,6 +29,7 @@ from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
+PROGRAMMATIC_TARGET = "sm_90"
 TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
 MIN_K = 8  # of a tile
@@ -213,7 +213,7 @@ class SimtConfig:
     def for_reduction(self) -> SimtConfig:
         """The configuration that represents all with the same split-K reduction."""
         bm, bn, _ = self.tile
-        return SimtConfig((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
+        return type(self)((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
 
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
@@ -225,8 +225,8 @@ class SimtConfig:
 
     @property
     def programmatic(self) -> bool:
-        """Experiment."""
-        return bool(os.environ.get("SIMT_PDL"))
+        """Whether the kernel may be launched before the grids that it depends on have ended."""
+        return False
 
     @property
     def has_partials(self) -> bool:
@@ -280,6 +280,22 @@ class SimtConfig:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
         limit = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
         return max(1, min(self.ctas, limit))
+
+
+@dataclass(frozen=True, slots=True)
+class ProgrammaticSimtConfig(SimtConfig):
+    """The kernel with programmatic dependent launch, as it is launched on sm_90 and later."""
+
+    @property
+    def programmatic(self) -> bool:
+        return True
+
+
+def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
+    """The configuration of the kernel that the device launches."""
+    if config.programmatic or not device.target.runs(PROGRAMMATIC_TARGET):
+        return config
+    return ProgrammaticSimtConfig(*(getattr(config, field.name) for field in fields(config)))
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16

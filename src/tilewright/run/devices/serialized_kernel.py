@@ -71,7 +71,7 @@ def rescheduled(cubin: cuda.Cubin, name: str) -> cuda.Cubin:
     """The machine code of kernel ``name``; where it is of FFMAs, with a loop that tilewright
     scheduled; where FFMAs promote products of 8-bit floats, with operands that they keep.
     """
-    if cubin.is_ptx or os.environ.get("SIMT_PLAIN"):
+    if cubin.is_ptx:
         return cubin
     if name.startswith(_FFMA_KERNELS):
         return replace(cubin, code=scheduler.rescheduled_code(cubin.code, name))
