@@ -10,6 +10,7 @@ of adjacent tiles of D, which read the same lines of the L2, would not run at th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -86,7 +87,10 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, is_programmatic(config), unused)
+    early = is_programmatic(config)
+    if isinstance(config, SimtConfig) and os.environ.get("SIMT_LAUNCH") in ("none", "gemm"):
+        early = False
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, early, unused)
 
 
 def is_staged(problem: Problem, config: SplitKConfig) -> bool:

@@ -13,6 +13,7 @@ pitch is 4 elements more than the tile, so that 8 neighbours along K of 4 rows a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -118,10 +119,16 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
-    """The launch: a CTA for each tile of each D and each part of split-K."""
+    """The launch: a CTA for each tile of each D and each part of split-K. A grid that does not fit
+    on the GPU at once starts when the ones before have ended.
+    """
     cluster = (1, config.split, 1) if config.in_cluster else None
-    grid, block = (config.tiles(problem), config.split, 1), (config.threads, 1, 1)
-    return LaunchShape(grid, block, cluster, config.programmatic)
+    tiles = config.tiles(problem)
+    fits = tiles * config.split <= config.resident(device.limits) * device.sms
+    fits |= os.environ.get("SIMT_LAUNCH") == "all"
+    fits &= os.environ.get("SIMT_LAUNCH") != "none"
+    early = config.programmatic and fits
+    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, early)
 
 
 class SimtKernel(CpAsyncMainloop):
