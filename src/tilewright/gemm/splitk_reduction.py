@@ -90,6 +90,8 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     early = is_programmatic(config)
     if isinstance(config, SimtConfig) and os.environ.get("SIMT_LAUNCH") in ("none", "gemm"):
         early = False
+    if isinstance(config, SimtConfig) and "free" in os.environ.get("SIMT_LAUNCH", ""):
+        unused = 0
     return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, early, unused)
 
 
@@ -181,6 +183,8 @@ class SplitKReduction:
         self._locate(global_pointer(k, p.workspace))
         if is_programmatic(self.config):
             k.wait_for_prior_grids()
+            if isinstance(self.config, SimtConfig) and "next" in os.environ.get("SIMT_LAUNCH", ""):
+                k.launch_dependent_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
