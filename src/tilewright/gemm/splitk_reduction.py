@@ -21,7 +21,8 @@ from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from . import workspace
-from .cp_async.simt_config import SimtConfig, may_overlap
+from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_edges import may_overlap
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix

@@ -1,5 +1,5 @@
-"""Which tile of D a CTA of kernel ``simt`` computes: the order of ``rasterization``, with parameters
-in place of divisions, which would take a small product a tenth of a microsecond.
+"""Which tile of D a CTA of kernel ``simt`` computes: the order of ``rasterization``, by parameters
+in place of divisions, which take a small product a tenth of a microsecond.
 """
 
 from __future__ import annotations

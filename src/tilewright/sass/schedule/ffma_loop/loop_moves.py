@@ -95,7 +95,7 @@ class _Before:
         return self.has_place and free and self.is_ready(target, source)
 
 
-def _touched(code: SassCode, indexes: range) -> tuple[set[int], set[int]]:
+def _touched(code: SassCode, indexes: Sequence[int]) -> tuple[set[int], set[int]]:
     """The registers that instructions read or write, and those that they write."""
     effects = [register_effects(code.sm, t) for t in _texts(code, indexes)]
     writes = {n for e in effects for f, n in e.writes if f == "R"}

@@ -149,7 +149,7 @@ def _replaced(
 
 
 def _moved(index: int, parts: Sequence[_Part]) -> int:
-    """Where an instruction outside the loop is now, and of the loop's first one what replaces it."""
+    """Where an instruction outside the loop is now; of the loop's first one, what replaces it."""
     return index + sum(part.grown for part in parts if part.end <= index)
 
 
