@@ -256,7 +256,7 @@ class SplitKReduction:
 
     def _moved(self, corner: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         """Where the tile begins whose corner this is: kernel ``simt`` has the last one end with D
-        if D has a whole tile (``simt_config.ends_inside``); ``owned`` is then the corner.
+        if D has a whole tile (``simt_edges.ends_inside``); ``owned`` is then the corner.
         """
         self.owned = None
         if not isinstance(self.config, SimtConfig) or not may_overlap(self.problem, self.config):

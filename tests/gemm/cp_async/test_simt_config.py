@@ -138,7 +138,7 @@ def test_copies_are_narrow_only_where_a_tile_ends_with_the_matrix(
     """Of rows that are multiples of 16 bytes apart; others are filled with zeros at the edge."""
     config = SimtConfig.parse("simt:64x64x16:8x8x2:3")
     problem = make_problem((size, size, 8), "nt", "f32")
-    assert [simt_config.copy_bytes(problem, config, side) for side in (0, 1)] == [bytes_of_copy] * 2
+    assert [simt_edges.copy_bytes(problem, config, side) for side in (0, 1)] == [bytes_of_copy] * 2
 
 
 @pytest.mark.parametrize("config", SIMT, ids=str)

@@ -1,5 +1,5 @@
-"""What rows and edges of the matrices decide of kernel ``simt``: the width of copies and stores, and
-whether tiles overlap.
+"""What rows and edges of the matrices decide of kernel ``simt``: how wide copies and stores are,
+and whether tiles overlap.
 """
 
 from __future__ import annotations
