@@ -17,7 +17,7 @@ from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
 from tilewright.gemm.cp_async import simt as kernel
-from tilewright.gemm.cp_async import simt_config, simt_cost
+from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
 from tilewright.layout import Layout
