@@ -123,6 +123,7 @@ def launch_shape(
 ) -> LaunchShape:
     """Grid, block and cluster of the launch."""
     validate(problem, device)
+    config = _launched(config, device)
     return _definition(config).launch_shape(problem, config, device)
 
 

@@ -15,7 +15,17 @@ from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
+from tilewright.gemm import (
+    Config,
+    SimtConfig,
+    TmaConfig,
+    build,
+    check,
+    choose,
+    launch_shape,
+    launches,
+    parse,
+)
 from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
@@ -234,6 +244,27 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "text", "early"),
+    [
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4", True),  # 64 CTAs
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*8", True),
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*9", False),  # 576 where 528 are resident
+        ("H200", 2048, "simt:64x64x16:8x8x2:3/4", False),
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*4c", True),
+        ("A100", 512, "simt:64x64x16:8x8x2:3/4", False),
+    ],
+)
+def test_a_grid_of_one_wave_starts_early(device: str, size: int, text: str, early: bool) -> None:
+    problem = make_problem((size, size, 512), "tt", "f32")
+    config, spec = parse(text), device_spec(device)
+    assert launch_shape(problem, config, spec).programmatic == early
+    of_gemm = launches(problem, config, {}, spec)[0]
+    assert of_gemm.shape.programmatic == early
+    waits = "griddepcontrol.wait" in of_gemm.kernel.trace().ptx
+    assert waits == (device == "H200")
 
 
 def test_slices_of_a_cluster_add_up_whole_lines() -> None:
