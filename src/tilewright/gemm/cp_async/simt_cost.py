@@ -23,7 +23,7 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
+from .simt_config import FLOAT, PROGRAMMATIC_TARGET, VECTOR, WARP, SimtConfig
 from .simt_edges import is_staged, store_width
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
@@ -65,6 +65,7 @@ class SimtCoefficients(NamedTuple):
     latency: float = 1512.0  # of a copy
     l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
     prologue: float = 3060.0  # of a CTA, with the first copies; most of the launch is in it, too
+    early: float = 1000.0  # less, where a grid of one wave starts while the one before runs
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 260.0  # more, of one that the CTAs of a cluster add up
@@ -180,6 +181,8 @@ def terms(
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
+    if device.target.runs(PROGRAMMATIC_TARGET):
+        ends = ends - c.early * (tiles <= device.sms * costs.resident)
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {
