@@ -10,7 +10,6 @@ of adjacent tiles of D, which read the same lines of the L2, would not run at th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -88,12 +87,7 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
-    early = is_programmatic(config)
-    if isinstance(config, SimtConfig) and os.environ.get("SIMT_LAUNCH") in ("none", "gemm"):
-        early = False
-    if isinstance(config, SimtConfig) and "free" in os.environ.get("SIMT_LAUNCH", ""):
-        unused = 0
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, early, unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, is_programmatic(config), unused)
 
 
 def is_staged(problem: Problem, config: SplitKConfig) -> bool:
@@ -184,8 +178,6 @@ class SplitKReduction:
         self._locate(global_pointer(k, p.workspace))
         if is_programmatic(self.config):
             k.wait_for_prior_grids()
-            if isinstance(self.config, SimtConfig) and "next" in os.environ.get("SIMT_LAUNCH", ""):
-                k.launch_dependent_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)

@@ -253,11 +253,13 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
         ("H200", 512, "simt:64x64x16:8x8x2:3/4*8", True),
         ("H200", 512, "simt:64x64x16:8x8x2:3/4*9", False),  # 576 where 528 are resident
         ("H200", 2048, "simt:64x64x16:8x8x2:3/4", False),
+        ("H200", 1280, "simt:64x64x16:8x8x2:3/4", False),  # 4 of 512·64·64 FMAs on an SM
+        ("H200", 1280, "simt:128x128x16:16x8x2:3/1", True),  # 100 CTAs
         ("H200", 512, "simt:64x64x16:8x8x2:3/4*4c", True),
         ("A100", 512, "simt:64x64x16:8x8x2:3/4", False),
     ],
 )
-def test_a_grid_of_one_wave_starts_early(device: str, size: int, text: str, early: bool) -> None:
+def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(device: str, size: int, text: str, early: bool) -> None:
     problem = make_problem((size, size, 512), "tt", "f32")
     config, spec = parse(text), device_spec(device)
     assert launch_shape(problem, config, spec).programmatic == early

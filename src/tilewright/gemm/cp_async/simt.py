@@ -13,11 +13,11 @@ pitch is 4 elements more than the tile, so that 8 neighbours along K of 4 rows a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product
+from math import prod
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
@@ -33,7 +33,7 @@ from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
 from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
-from .simt_edges import copy_bytes, ends_inside, is_staged, store_width
+from .simt_edges import copy_bytes, ends_inside, is_staged, starts_early, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_raster import SimtParameters, raster_values, tile_coordinates
@@ -111,15 +111,11 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
 
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
-    """The launch: a CTA for each tile of each D and each part of split-K. A grid that does not fit
-    on the GPU at once starts when the ones before have ended.
-    """
+    """The launch: a CTA for each tile of each D and each part of split-K."""
     cluster = (1, config.split, 1) if config.in_cluster else None
-    tiles = config.tiles(problem)
-    fits = tiles * config.split <= config.resident(device.limits) * device.sms
-    fits |= os.environ.get("SIMT_LAUNCH") == "all"
-    fits &= os.environ.get("SIMT_LAUNCH") != "none"
-    early = config.programmatic and fits
+    tiles, resident = config.tiles(problem), config.resident(device.limits)
+    fmas = prod(config.tile[:2]) * -(-problem.k // config.split)
+    early = config.programmatic and starts_early(tiles * config.split, resident, fmas, device.sms)
     return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, early)
 
 

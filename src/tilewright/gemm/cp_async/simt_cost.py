@@ -24,7 +24,7 @@ from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
 from .simt_config import FLOAT, PROGRAMMATIC_TARGET, VECTOR, WARP, SimtConfig
-from .simt_edges import is_staged, store_width
+from .simt_edges import is_staged, starts_early, store_width
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
 OTHER_FMAS = 128
@@ -36,19 +36,19 @@ OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of whi
 # By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
 # machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": (0.758, 1.1), "256x128x8:32x8": (0.759, 1.1),
-    "128x128x8:16x8": (0.767, 1.1), "128x128x16:16x16": (0.731, 1.0),
-    "96x128x16:8x16": (0.750, 1.4), "80x128x16:4x16x2": (0.820, 1.1),
-    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.736, 1.1),
-    "32x96x16:4x8x2": (0.711, 1.1), "64x160x16:8x8x2": (0.774, 1.25),
-    "128x80x16:16x4x2": (0.801, 1.4), "64x80x16:8x4x2": (0.808, 1.6),
-    "64x128x32:8x8x4": (0.734, 1.1), "64x128x16:8x16": (0.705, 1.0),
-    "48x128x16:4x16x2": (0.722, 0.9), "64x64x16:8x8x2": (0.656, 1.0),
-    "64x64x32:8x8x4": (0.663, 1.25), "64x32x32:8x8x2": (0.602, 1.1),
-    "32x64x16:4x8x2": (0.715, 0.9), "32x64x32:4x8x4": (0.683, 1.1),
-    "32x32x32:4x8x2": (0.686, 1.0), "16x32x16:4x8": (0.756, 1.0),
-    "128x128x16:16x8x2": (0.76, 1.1), "64x128x16:8x8x2": (0.76, 1.1),
-    "32x32x32:4x8x4": (0.62, 0.8), "16x32x32:4x8x4": (0.62, 0.7),
+    "128x256x8:16x16": (0.72, 0.935), "256x128x8:32x8": (0.721, 0.935),
+    "128x128x8:16x8": (0.69, 1.32), "128x128x16:16x16": (0.621, 1.5),
+    "96x128x16:8x16": (0.709, 1.19), "80x128x16:4x16x2": (0.697, 1.65),
+    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.662, 1.32),
+    "32x96x16:4x8x2": (0.608, 1.65), "64x160x16:8x8x2": (0.662, 1.5),
+    "128x80x16:16x4x2": (0.681, 1.68), "64x80x16:8x4x2": (0.652, 1.6),
+    "64x128x32:8x8x4": (0.697, 0.935), "64x128x16:8x16": (0.634, 1.5),
+    "48x128x16:4x16x2": (0.65, 1.08), "64x64x16:8x8x2": (0.623, 1.2),
+    "64x64x32:8x8x4": (0.597, 1.25), "64x32x32:8x8x2": (0.515, 1.1),
+    "32x64x16:4x8x2": (0.643, 1.08), "32x64x32:4x8x4": (0.616, 1.1),
+    "32x32x32:4x8x2": (0.587, 1), "16x32x16:4x8": (0.546, 1.2),
+    "128x128x16:16x8x2": (0.65, 1.32), "64x128x16:8x8x2": (0.684, 1.1),
+    "32x32x32:4x8x4": (0.501, 1.15), "16x32x32:4x8x4": (0.56, 1.05),
 }  # fmt: skip
 OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
@@ -59,18 +59,18 @@ class SimtCoefficients(NamedTuple):
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
     copy: float = 10.0  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 20.5  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 19.6  # for a copy
-    waits: float = 170.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1512.0  # of a copy
-    l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 3060.0  # of a CTA, with the first copies; most of the launch is in it, too
-    early: float = 1000.0  # less, where a grid of one wave starts while the one before runs
+    shared_load: float = 21.2  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 29.6  # for a copy
+    waits: float = 177.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 1060.0  # of a copy
+    l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
+    prologue: float = 2230.0  # of a CTA, with the first copies; most of the launch is in it, too
+    early: float = 1030.0  # less, where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
-    exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 260.0  # more, of one that the CTAs of a cluster add up
+    exchange: float = 28.4  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 246.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 4.0  # of one, however many warps there are
+    first_sector: float = 3.58  # of one, however many warps there are
     packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds, of what no CTA's prologue has
     reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
@@ -182,7 +182,8 @@ def terms(
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
     if device.target.runs(PROGRAMMATIC_TARGET):
-        ends = ends - c.early * (tiles <= device.sms * costs.resident)
+        deep = -(-problem.k // costs.split)
+        ends = ends - c.early * starts_early(tiles, costs.resident, bm * bn * deep, device.sms)
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {

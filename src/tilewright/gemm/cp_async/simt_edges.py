@@ -1,14 +1,28 @@
-"""What rows and edges of the matrices decide of kernel ``simt``: how wide copies and stores are,
-and whether tiles overlap.
+"""What sizes and rows of the matrices decide of kernel ``simt``: how wide copies and stores are,
+whether tiles overlap, and whether a grid starts before the one ahead has ended.
 """
 
 from __future__ import annotations
 
 from math import gcd
+from typing import Any
 
 from ..epilogue.graph import BIT
 from ..problem import Problem
 from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
+
+# FMAs of a thread's lane of an SM: a grid of more takes longer where its CTAs are placed on the SMs
+# that the one ahead leaves room on, and not evenly, than its start takes.
+SHORT = 20000
+LANES_OF_SM = 128
+
+
+def starts_early(ctas: Any, resident: Any, fmas: Any, sms: int) -> Any:
+    """Whether a grid of ``ctas``, each of so many FMAs, is launched before the one ahead has ended:
+    if it fits on the GPU at once, a CTA on an SM, or several that are soon done.
+    """
+    each = -(-ctas // sms)
+    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT * LANES_OF_SM))
 
 
 def copy_bytes(problem: Problem, config: SimtConfig, side: int) -> int:
