@@ -36,19 +36,22 @@ OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of whi
 # By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
 # machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": (0.72, 0.935), "256x128x8:32x8": (0.721, 0.935),
-    "128x128x8:16x8": (0.69, 1.32), "128x128x16:16x16": (0.621, 1.5),
-    "96x128x16:8x16": (0.709, 1.19), "80x128x16:4x16x2": (0.697, 1.65),
-    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.662, 1.32),
-    "32x96x16:4x8x2": (0.608, 1.65), "64x160x16:8x8x2": (0.662, 1.5),
-    "128x80x16:16x4x2": (0.681, 1.68), "64x80x16:8x4x2": (0.652, 1.6),
-    "64x128x32:8x8x4": (0.697, 0.935), "64x128x16:8x16": (0.634, 1.5),
-    "48x128x16:4x16x2": (0.65, 1.08), "64x64x16:8x8x2": (0.623, 1.2),
-    "64x64x32:8x8x4": (0.597, 1.25), "64x32x32:8x8x2": (0.515, 1.1),
-    "32x64x16:4x8x2": (0.643, 1.08), "32x64x32:4x8x4": (0.616, 1.1),
-    "32x32x32:4x8x2": (0.587, 1), "16x32x16:4x8": (0.546, 1.2),
-    "128x128x16:16x8x2": (0.65, 1.32), "64x128x16:8x8x2": (0.684, 1.1),
-    "32x32x32:4x8x4": (0.501, 1.15), "16x32x32:4x8x4": (0.56, 1.05),
+    "128x256x8:16x16": (0.72, 1.12), "256x128x8:32x8": (0.721, 1.32),
+    "128x128x8:16x8": (0.729, 1.4), "128x128x16:16x16": (0.694, 1.02),
+    "96x128x16:8x16": (0.712, 1.43), "80x128x16:4x16x2": (0.779, 1.32),
+    "128x96x16:16x8": (0.717, 1.43), "64x96x16:8x8x2": (0.664, 1.32),
+    "32x96x16:4x8x2": (0.642, 1.58), "64x160x16:8x8x2": (0.735, 1.06),
+    "128x80x16:16x4x2": (0.761, 1.4), "64x80x16:8x4x2": (0.768, 1.63),
+    "64x128x32:8x8x4": (0.697, 0.935), "64x128x16:8x16": (0.636, 1.44),
+    "48x128x16:4x16x2": (0.686, 0.918), "64x64x16:8x8x2": (0.592, 1.2),
+    "64x64x32:8x8x4": (0.598, 1.06), "64x32x32:8x8x2": (0.543, 0.935),
+    "32x64x16:4x8x2": (0.643, 1.08), "32x64x32:4x8x4": (0.615, 0.935),
+    "32x32x32:4x8x2": (0.619, 0.85), "16x32x16:4x8": (0.546, 1),
+    "128x128x16:16x8x2": (0.684, 1.1), "64x128x16:8x8x2": (0.686, 1.1),
+    "32x32x32:4x8x4": (0.586, 0.816), "16x32x32:4x8x4": (0.618, 0.84),
+    "160x128x8:8x16": (0.923, 1.65), "64x128x8:8x8": (0.73, 1.1),
+    "128x256x16:16x16": (0.803, 1.1), "128x128x16:16x8": (0.803, 1.1),
+    "192x192x8:16x16": (0.881, 1.32), "96x128x8:8x16": (0.694, 1.1),
 }  # fmt: skip
 OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
@@ -59,18 +62,18 @@ class SimtCoefficients(NamedTuple):
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
     copy: float = 10.0  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 21.2  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 29.6  # for a copy
-    waits: float = 177.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1060.0  # of a copy
+    shared_load: float = 21.3  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 25.5  # for a copy
+    waits: float = 163.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 1160.0  # of a copy
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
-    prologue: float = 2230.0  # of a CTA, with the first copies; most of the launch is in it, too
-    early: float = 1030.0  # less, where a grid starts before the one ahead has ended
+    prologue: float = 2850.0  # of a CTA, with the first copies; most of the launch is in it, too
+    early: float = 1040.0  # less, where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
-    exchange: float = 28.4  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 246.0  # more, of one that the CTAs of a cluster add up
+    exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 3.58  # of one, however many warps there are
+    first_sector: float = 3.64  # of one, however many warps there are
     packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds, of what no CTA's prologue has
     reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
