@@ -259,7 +259,9 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
         ("A100", 512, "simt:64x64x16:8x8x2:3/4", False),
     ],
 )
-def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(device: str, size: int, text: str, early: bool) -> None:
+def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(
+    device: str, size: int, text: str, early: bool
+) -> None:
     problem = make_problem((size, size, 512), "tt", "f32")
     config, spec = parse(text), device_spec(device)
     assert launch_shape(problem, config, spec).programmatic == early

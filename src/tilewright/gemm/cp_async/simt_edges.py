@@ -11,18 +11,17 @@ from ..epilogue.graph import BIT
 from ..problem import Problem
 from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
 
-# FMAs of a thread's lane of an SM: a grid of more takes longer where its CTAs are placed on the SMs
-# that the one ahead leaves room on, and not evenly, than its start takes.
-SHORT = 20000
-LANES_OF_SM = 128
+# FMAs of an SM: with more, a grid whose CTAs are placed where the one ahead leaves room, and so not
+# evenly, loses more than a launch takes.
+SHORT = 128 * 20000
 
 
 def starts_early(ctas: Any, resident: Any, fmas: Any, sms: int) -> Any:
-    """Whether a grid of ``ctas``, each of so many FMAs, is launched before the one ahead has ended:
-    if it fits on the GPU at once, a CTA on an SM, or several that are soon done.
+    """Whether a grid of ``ctas``, of ``fmas`` each, is launched before the one ahead has ended: if
+    it fits on the GPU at once, a CTA on an SM, or several that are soon done.
     """
     each = -(-ctas // sms)
-    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT * LANES_OF_SM))
+    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT))
 
 
 def copy_bytes(problem: Problem, config: SimtConfig, side: int) -> int:
