@@ -1,9 +1,10 @@
 """Where the time of a small f32 product goes: kernel ``simt`` with clocks, beside cuBLAS and an
 empty kernel, all in CUDA graphs of 40 launches.
 
-    python benchmarks/f32_phases.py [88x1067x79 …]
+    python benchmarks/f32_phases.py [88x1067x79 9485x76x74,simt:64x96x16:8x8x2:3/3 …]
 
-Thread 0 of each CTA stores the clock: when it begins, ahead of the first copies, behind them, when
+The kernel with clocks starts when the one before has ended, else its first phase would have the
+time that it waits; ``matmul``, which is timed beside it, may start early. Thread 0 of each CTA stores the clock: when it begins, ahead of the first copies, behind them, when
 the first k-tile has arrived, behind the main loop, behind the last store. Printed are medians over
 all CTAs and launches of the cycles between, and microseconds from launch to launch, of the CTAs'
 starts (first to last) and from the last CTA's end to the next launch's first start.
@@ -106,7 +107,7 @@ def measured(text: str, config: str, built: Built) -> None:
     code, name, shared = built
     gpu = cuda.gpu()
     launch = gpu.prepare(gpu.load(code)[name], shape.grid, shape.block, shared=shared,
-                         cluster=shape.cluster, programmatic=shape.programmatic)  # fmt: skip
+                         cluster=shape.cluster)  # fmt: skip
     addresses = [0] * len(MATRICES)
     for letter, x in zip("abd", (a, b, d), strict=True):
         addresses[MATRICES.index(letter)] = x.data_ptr()
@@ -163,18 +164,15 @@ def replayed(call: Callable[[int], Any]) -> float:
 
 
 def kernel_of(call: Callable[[], Any]) -> str:
-    """What the profiler calls the kernel, with its grid and block."""
+    """What the profiler calls the kernel."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         call()
         torch.cuda.synchronize()
-    found = []
-    for event in profiler.profiler.kineto_results.events():
-        if "mem" not in event.name().lower():
-            found.append(f"{event.name()[:110]} {event.duration_ns()} ns")
-    return "; ".join(found)
+    names = (event.key for event in profiler.key_averages())
+    return "; ".join(x[:110] for x in names if not x.startswith(("cuda", "Activity", "Mem")))
 
 
 def empty_launch() -> None:

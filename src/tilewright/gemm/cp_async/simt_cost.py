@@ -67,7 +67,8 @@ class SimtCoefficients(NamedTuple):
     waits: float = 163.0  # of a warp in a k-tile; over the warps of a scheduler, squared
     latency: float = 1160.0  # of a copy
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
-    prologue: float = 2850.0  # of a CTA, with the first copies; most of the launch is in it, too
+    prologue: float = 2000.0  # of a CTA, with the first copies; most of the launch is in it, too
+    issued: float = 800.0  # issue slots of a warp outside of k-tiles, but for stores
     early: float = 1040.0  # less, where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
@@ -216,7 +217,7 @@ def _wave(
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
     stores = c.sector * costs.sectors + exchange * costs.exchanged
-    ends = c.prologue + shared * stores + c.first_sector * costs.sectors
+    ends = c.prologue + shared * (c.issued + stores) + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
     loop = np.maximum(np.maximum(costs.rates[0] * loop, from_l2), in_flight)
     return loop, costs.rates[1] * ends
