@@ -4,7 +4,7 @@ Ratios are torch's time over ours: medians of CUDA-graph replays of both in turn
 mean and the least of the random shapes are what counts.
 
     python benchmarks/f32_products.py [--random 50] [--seed 1] [--kernels FILE]
-    python benchmarks/f32_products.py --shapes 88x1067x79 112x481x74
+    python benchmarks/f32_products.py --shapes 88x1067x79 112x481x74,simt:16x32x16:4x8:4
     python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
     python benchmarks/f32_products.py --build FILE [--sweep 10]   compile kernels, without a GPU
     python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
@@ -57,14 +57,13 @@ TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 PATIENCE = 30  # seconds until a shape's process counts as broken
 PARTED = 4  # kinds of which other parts of K are tried, too
 FORMS = 2  # kinds of a tile: without parts of K, with them, in a cluster
-_also: list[str] = []  # configurations that are timed for each shape, too
+_also: dict[Shape, list[str]] = {}  # configurations that are timed, too
 _kernels_so_far: dict[tuple[int, ...], set[str]] = {}
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
 
 def main() -> None:
     options = parse_options()
-    _also.extend(options.also)
     if options.fit:
         fit(json.loads(options.fit.read_text(encoding="utf-8")))
         return
@@ -79,6 +78,7 @@ def main() -> None:
     broken = probe() if options.probe else set[str]()
     if options.shapes:
         shapes = [parsed(text) for text in options.shapes]
+    _also.update({shape: [*_also.get(shape, ()), *options.also] for shape in shapes})
     wanted = shapes if options.random_only or options.shapes else SQUARES + shapes
     compiling = compiled(wanted, options.sweep)
     for shape, row in all_measured(compiling, options.sweep, broken):
@@ -98,7 +98,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--random", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--shapes", nargs="+", metavar="MxNxK", help="these alone")
+    parser.add_argument(
+        "--shapes", nargs="+", metavar="MxNxK", help="or MxNxK,CONFIG…: these alone"
+    )
     parser.add_argument("--random-only", action="store_true", help="without squares")
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
@@ -112,8 +114,10 @@ def parse_options() -> argparse.Namespace:
 
 
 def parsed(text: str) -> Shape:
-    """A shape of its text, ``88x1067x79``."""
-    m, n, k = map(int, text.split("x"))
+    """A shape of its text, ``88x1067x79``; configurations may follow, which are timed, too."""
+    sizes, *configs = text.split(",")
+    m, n, k = map(int, sizes.split("x"))
+    _also[m, n, k] = configs
     return m, n, k
 
 
@@ -146,9 +150,9 @@ def candidates(shape: Shape, count: int) -> tuple[str, ...]:
     third of the kinds are the very best, others those that earlier shapes have compiled where they
     are not much worse.
     """
-    also = tuple(str(gemm.parse(x)) for x in _also)
+    also = [str(gemm.parse(x)) for x in _also.get(shape, ())]
     if not count:
-        return also
+        return tuple(also)
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
     of_kind: dict[str, list[Any]] = {}
     tiles = Counter[str]()

@@ -332,7 +332,7 @@ TABLE: tuple[SimtConfig, ...] = tuple(
     SimtConfig(tile, block, stages, ctas=ctas, slices=slices)
     for tile, block, stages, ctas, slices in _SHAPES
 )
-SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+SPLITS = (*range(2, 17), 20, 24, 28, 32, 40, 48, 64)
 
 
 @lru_cache(maxsize=1)
