@@ -4,6 +4,7 @@ Ratios are torch's time over ours: medians of CUDA-graph replays of both in turn
 mean and the least of the random shapes are what counts.
 
     python benchmarks/f32_products.py [--random 50] [--seed 1] [--kernels FILE]
+    python benchmarks/f32_products.py --shapes 88x1067x79 112x481x74,simt:16x32x16:4x8:4
     python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
     python benchmarks/f32_products.py --build FILE [--sweep 10]   compile kernels, without a GPU
     python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
@@ -56,6 +57,7 @@ TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 PATIENCE = 30  # seconds until a shape's process counts as broken
 PARTED = 4  # kinds of which other parts of K are tried, too
 FORMS = 2  # kinds of a tile: without parts of K, with them, in a cluster
+_also: dict[Shape, list[str]] = {}  # configurations that are timed, too
 _kernels_so_far: dict[tuple[int, ...], set[str]] = {}
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
@@ -74,7 +76,10 @@ def main() -> None:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
     broken = probe() if options.probe else set[str]()
-    wanted = shapes if options.random_only else SQUARES + shapes
+    if options.shapes:
+        shapes = [parsed(text) for text in options.shapes]
+    _also.update({shape: [*_also.get(shape, ()), *options.also] for shape in shapes})
+    wanted = shapes if options.random_only or options.shapes else SQUARES + shapes
     compiling = compiled(wanted, options.sweep)
     for shape, row in all_measured(compiling, options.sweep, broken):
         times[shape] = row
@@ -93,15 +98,27 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--random", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--shapes", nargs="+", metavar="MxNxK", help="or MxNxK,CONFIG…: these alone"
+    )
     parser.add_argument("--random-only", action="store_true", help="without squares")
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
     parser.add_argument("--sweep", type=int, default=0, metavar="N", help="other candidates")
+    parser.add_argument("--also", nargs="+", default=[], metavar="CONFIG", help="timed, too")
     parser.add_argument("--out", type=Path, help="the folder of the sweep's file")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit")
     parser.add_argument("--fit", type=Path, help="a sweep's file")
     parser.add_argument("--probe", action="store_true", help="first try some sorts of kernels")
     return parser.parse_args()
+
+
+def parsed(text: str) -> Shape:
+    """A shape of its text, ``88x1067x79``; configurations may follow, which are timed, too."""
+    sizes, *configs = text.split(",")
+    m, n, k = map(int, sizes.split("x"))
+    _also[m, n, k] = configs
+    return m, n, k
 
 
 def write(folder: Path, times: dict[Shape, Times]) -> None:
@@ -133,8 +150,9 @@ def candidates(shape: Shape, count: int) -> tuple[str, ...]:
     third of the kinds are the very best, others those that earlier shapes have compiled where they
     are not much worse.
     """
+    also = [str(gemm.parse(x)) for x in _also.get(shape, ())]
     if not count:
-        return ()
+        return tuple(also)
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
     of_kind: dict[str, list[Any]] = {}
     tiles = Counter[str]()
@@ -152,7 +170,7 @@ def candidates(shape: Shape, count: int) -> tuple[str, ...]:
     found = [str(of_kind[x][0]) for x in kinds]
     found += [str(x) for name in kinds[:PARTED] for x in of_kind[name][1:2]]
     found += [str(gemm.parse(x)) for x in OF_SQUARES] if shape in SQUARES else []
-    return tuple(text for text in dict.fromkeys(found) if text != str(plan.config))
+    return tuple(text for text in dict.fromkeys([*found, *also]) if text != str(plan.config))
 
 
 def alignments(problem: Any) -> tuple[int, ...]:
@@ -302,6 +320,9 @@ def measure(
         print(f"{shown(shape)}: {chosen} is broken", flush=True)
         return times
     best = min((x, name) for name, x in times.items() if name != TORCH)
+    if len(times) > 2:
+        ranked = sorted((x, name) for name, x in times.items())
+        print("   ", " ".join(f"{name.removeprefix('simt:')} {x:.2f}" for x, name in ranked[:12]))
     rate = 2 * prod(shape) / times[chosen] / 1e6
     print(f"{shown(shape)}: {chosen} {rate:.1f} TFLOP/s, ratio {times[TORCH] / times[chosen]:.3f}, "
           f"best {times[TORCH] / best[0]:.3f} {best[1]}, error {errors[chosen]:.1e}",

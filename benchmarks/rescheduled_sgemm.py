@@ -30,6 +30,7 @@ from tilewright.errors import SassError
 from tilewright.gemm import Problem
 from tilewright.gemm.cp_async import simt, simt_config
 from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_raster import raster_values
 from tilewright.sass import CubinFile
 from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
 
@@ -114,8 +115,9 @@ def compare(
     m, n, k = size
     a, b, d = (torch.randn(*x, device="cuda") for x in ((m, k), (k, n), (m, n)))
     addresses = a.data_ptr(), b.data_ptr(), 0, d.data_ptr()
+    raster = raster_values(problem(m, n, k), config).values()
     block = struct.pack(_PARAMETERS, *addresses, m, n, k, k, n, 0, n, 1.0, 0.0,
-                        *[0] * 6)  # fmt: skip
+                        *[0] * 6, *raster)  # fmt: skip
     grid = config.tiles(problem(m, n, k))
     work: dict[str, Callable[[], object]] = {"cuBLAS": lambda: torch.mm(a, b, out=d)}
     bits = None

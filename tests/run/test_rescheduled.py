@@ -9,7 +9,7 @@ import pytest
 import tilewright
 from ptxas import ptxas
 from tilewright import cuda
-from tilewright.gemm import Problem
+from tilewright.gemm import Problem, build
 from tilewright.gemm.cp_async import simt
 from tilewright.gemm.cp_async.simt_config import TABLE
 from tilewright.run.devices.serialized_kernel import rescheduled
@@ -18,13 +18,14 @@ from tilewright.sass.lint import lint_cubin
 from tilewright.sass.lint.register_banks import conflict_cycles
 from tilewright.sass.machine.hazards import function_code
 from tilewright.sass.schedule.ffma_loop.loop_values import find_loop
+from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
 
 def compiled(problem: Problem, number: int) -> tuple[cuda.Cubin, str]:
     """ptxas' machine code of a shipped configuration."""
-    traced = simt.build(problem, TABLE[number])
+    traced = build(problem, TABLE[number], device_spec("H200"))
     return cuda.compile(traced.ptx, "sm_90a"), traced.name
 
 
@@ -45,7 +46,7 @@ def test_matmul_runs_the_rewritten_loop() -> None:
     old, name = compiled(plan.problem, len(TABLE) - 1)
     new = rescheduled(old, name)
     assert not lint_cubin(CubinFile.parse(new.code))
-    assert conflicts(new, name) < conflicts(old, name) / 2
+    assert conflicts(new, name) < 0.6 * conflicts(old, name)
     table = tilewright.sass.encoding_table(90)
     code = CubinFile.parse(new.code).code(name)
     assert plan.sass == tilewright.sass.disassemble(table, code)

@@ -55,7 +55,7 @@ def run(
     machine.run(
         name, (CONFIG.tiles(Problem(m, n, k, "f32", "f32", "f32", "k", "n")),), (CONFIG.threads,),
         [a, b, zero, d, *(np.uint32(x) for x in (m, n, k)), *(np.uint64(x) for x in (k, n, 0, n)),
-         np.float32(1), np.float32(0), *[zero] * 6],
+         np.float32(1), np.float32(0), *[zero] * 6, *[np.uint32(0)] * 7],
         shared_bytes=CONFIG.shared_bytes, trace=trace,
     )  # fmt: skip
     return d.view(np.uint32), machine

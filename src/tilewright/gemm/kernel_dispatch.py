@@ -17,10 +17,11 @@ from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
 from .cp_async import multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
-from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_config import SimtConfig, launched_config
 from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
+from .splitk_reduction import is_programmatic
 from .tma import (
     dynamic_tile_scheduler,
     tma_arguments,
@@ -108,9 +109,12 @@ def parse(text: str) -> AnyConfig:
     return SimtConfig.parse(text) if kind == "simt" else Config.parse(text)
 
 
-def build(problem: Problem, config: AnyConfig) -> Traced:
-    """Trace the kernel, once for all problems of the same class."""
+def build(problem: Problem, config: AnyConfig, device: DeviceSpec | None = None) -> Traced:
+    """Trace the kernel, once for all problems of the same class: the one that the device launches,
+    or without a device one that runs wherever the configuration does.
+    """
     validate(problem)
+    config = config if device is None else _launched(config, device)
     return _definition(config).build(problem, config)
 
 
@@ -119,6 +123,7 @@ def launch_shape(
 ) -> LaunchShape:
     """Grid, block and cluster of the launch."""
     validate(problem, device)
+    config = _launched(config, device)
     return _definition(config).launch_shape(problem, config, device)
 
 
@@ -138,6 +143,7 @@ def launches(
     tile scheduler, the first launch resets its counter, with stream-K its flags. Of an epilogue,
     maxima are reset first of all, and other reductions are the last.
     """
+    config = _launched(config, device)
     gemm = tuple(
         KernelLaunch(
             kernel.kernel(problem, config),
@@ -146,7 +152,7 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
-    before = maxima_reset.launches(problem, isinstance(config, TmaConfig))
+    before = maxima_reset.launches(problem, is_programmatic(config))
     return before + gemm + _reductions(problem, config, device)
 
 
@@ -155,7 +161,7 @@ def _reductions(
 ) -> tuple[KernelLaunch, ...]:
     """The launches that combine the partial results of an epilogue's reductions."""
     offset = workspace.regions_offset(problem, config, device)
-    programmatic = isinstance(config, TmaConfig)
+    programmatic = is_programmatic(config)
     return tuple(
         KernelLaunch(
             GemmKernel(
@@ -174,8 +180,9 @@ def kernels(
     problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[GemmKernel, ...]:
     """The kernels of ``launches``, not traced yet."""
+    config = _launched(config, device)
     gemm = tuple(kernel.kernel(problem, config) for kernel in _definitions(problem, config, device))
-    first = maxima_reset.launches(problem, isinstance(config, TmaConfig))
+    first = maxima_reset.launches(problem, is_programmatic(config))
     last = _reductions(problem, config, device)
     before, after = (tuple(launch.kernel for launch in launches) for launches in (first, last))
     return before + gemm + after
@@ -209,6 +216,11 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
     if workspace.split_k_bytes(problem, config, device):
         found.append(SPLITK_REDUCTION)
     return found
+
+
+def _launched(config: AnyConfig, device: DeviceSpec) -> AnyConfig:
+    """The configuration of the kernel that the device launches."""
+    return launched_config(config, device) if isinstance(config, SimtConfig) else config
 
 
 def _definition(config: object) -> KernelDefinition:

@@ -20,7 +20,8 @@ from ..builder import Builder, Pointer, Reg, Traced
 from ..dtypes import dtype
 from ..target import DeviceSpec
 from . import workspace
-from .cp_async.simt_config import SimtConfig, may_overlap
+from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_edges import may_overlap
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
@@ -86,7 +87,7 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, _is_programmatic(config), unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, is_programmatic(config), unused)
 
 
 def is_staged(problem: Problem, config: SplitKConfig) -> bool:
@@ -101,9 +102,9 @@ def _shared_bytes(problem: Problem, config: SplitKConfig) -> int:
     return THREADS * VECTOR * 4 if is_staged(problem, config) else 0
 
 
-def _is_programmatic(config: SplitKConfig) -> bool:
-    """Whether the GEMM kernel launches its dependents early: ``tma`` does."""
-    return isinstance(config, TmaConfig)
+def is_programmatic(config: object) -> bool:
+    """Whether the GEMM kernel launches its dependents early."""
+    return isinstance(config, TmaConfig) or getattr(config, "programmatic", False)
 
 
 def kernel_arguments(
@@ -175,7 +176,7 @@ class SplitKReduction:
         """Emit the kernel."""
         k, p = self.k, self.parameters
         self._locate(global_pointer(k, p.workspace))
-        if _is_programmatic(self.config):
+        if is_programmatic(self.config):
             k.wait_for_prior_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
@@ -247,7 +248,7 @@ class SplitKReduction:
 
     def _moved(self, corner: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         """Where the tile begins whose corner this is: kernel ``simt`` has the last one end with D
-        if D has a whole tile (``simt_config.ends_inside``); ``owned`` is then the corner.
+        if D has a whole tile (``simt_edges.ends_inside``); ``owned`` is then the corner.
         """
         self.owned = None
         if not isinstance(self.config, SimtConfig) or not may_overlap(self.problem, self.config):

@@ -21,9 +21,14 @@ from gemm_cases.kernels import MAJORS
 from references.hostile import Source
 from rows import every_row
 from tilewright import exact
+from tilewright.builder import Builder
 from tilewright.dtypes import dtype
+from tilewright.errors import VmFault
 from tilewright.gemm import Problem, SimtConfig, build
+from tilewright.gemm.cp_async import simt
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.simt_raster import raster_values
+from tilewright.run import VmDevice
 from tilewright.run.call.prepared_call import Addresses, PreparedCall
 from tilewright.vm import Machine
 from tilewright.vm.step.numpy_floats import quiet
@@ -302,7 +307,35 @@ def launched(machine: Machine, a: Array, b: Array) -> bytes:
     machine.load(traced.module)
     d = np.full((m, n), np.nan, np.float32)
     places = [machine.upload(x) for x in (a, b, d, d)]
-    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, 0, 0, 0, 0, 0, 0]
+    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, *[0] * 6]
+    args += raster_values(problem, config).values()
     machine.launch(traced.name, config.tiles(problem), traced.block, args,
                    shared=traced.dynamic_shared)  # fmt: skip
     return machine.download(places[3], like=d).tobytes()
+
+
+# --- grids that start early -----------------------------------------------------------------------
+
+
+@every_row("config", ["32x32x32:4x8x4:3/4", "16x32x32:4x8x4:3*2", "16x32x16:4x8:4/8*2c"])
+def test_no_access_comes_before_the_wait(config: str) -> None:
+    a, b, c = numbers((40, 70)), numbers((70, 33)), numbers((40, 33))
+    given: dict[str, Any] = {"c": c, "beta": 0.5, "config": f"simt:{config}"}
+    found, expected = (
+        tilewright.matmul(a, b, device=device, **given)
+        for device in (VmDevice(checked=True), "vm" if config.endswith("c") else "vm:A100")
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_kernel_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Builder, "wait_for_prior_grids", lambda _: None)
+    simt._build.cache_clear()
+    try:
+        with pytest.raises(VmFault, match=r"no griddepcontrol.wait comes before the access"):
+            tilewright.matmul(
+                numbers((9, 31)), numbers((31, 40)), device=VmDevice(checked=True),
+                config="simt:32x32x32:4x8x4:2/4",
+            )  # fmt: skip
+    finally:
+        simt._build.cache_clear()

@@ -15,9 +15,19 @@ from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
+from tilewright.gemm import (
+    Config,
+    SimtConfig,
+    TmaConfig,
+    build,
+    check,
+    choose,
+    launch_shape,
+    launches,
+    parse,
+)
 from tilewright.gemm.cp_async import simt as kernel
-from tilewright.gemm.cp_async import simt_config, simt_cost
+from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
 from tilewright.layout import Layout
@@ -77,7 +87,7 @@ def test_text_and_back(config: SimtConfig) -> None:
         ("simt:96x64x8:16x8:4", "96 of M must divide among 16 threads"),
         ("simt:64x64x8:8x8x3:4", "slices must be a power of two"),
         ("simt:64x64x8:8x8x8:4", "slices must be at most half of tile K"),
-        ("simt:96x64x8:8x8x4:4", "divide a thread's 6 blocks"),
+        ("simt:16x32x16:4x8x8:4", "divide a thread's 4 lines"),
         ("simt:64x64x8:8x8:4*0", "split-K must be from 1 to 64, got 0"),
         ("simt:64x64x8:8x8:4*3c", "split-K must be 2, 4 or 8 in a cluster, got 3"),
         ("simt:64x64x8:8x8:0", "stages must be 1 to 16"),
@@ -138,7 +148,7 @@ def test_copies_are_narrow_only_where_a_tile_ends_with_the_matrix(
     """Of rows that are multiples of 16 bytes apart; others are filled with zeros at the edge."""
     config = SimtConfig.parse("simt:64x64x16:8x8x2:3")
     problem = make_problem((size, size, 8), "nt", "f32")
-    assert [simt_config.copy_bytes(problem, config, side) for side in (0, 1)] == [bytes_of_copy] * 2
+    assert [simt_edges.copy_bytes(problem, config, side) for side in (0, 1)] == [bytes_of_copy] * 2
 
 
 @pytest.mark.parametrize("config", SIMT, ids=str)
@@ -234,6 +244,31 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "text", "early"),
+    [
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4", True),  # 64 CTAs
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*8", True),
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*9", False),  # 576 where 528 are resident
+        ("H200", 2048, "simt:64x64x16:8x8x2:3/4", False),
+        ("H200", 1280, "simt:64x64x16:8x8x2:3/4", False),  # 4 of 512·64·64 FMAs on an SM
+        ("H200", 1280, "simt:128x128x16:16x8x2:3/1", True),  # 100 CTAs
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*4c", True),
+        ("A100", 512, "simt:64x64x16:8x8x2:3/4", False),
+    ],
+)
+def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(
+    device: str, size: int, text: str, early: bool
+) -> None:
+    problem = make_problem((size, size, 512), "tt", "f32")
+    config, spec = parse(text), device_spec(device)
+    assert launch_shape(problem, config, spec).programmatic == early
+    of_gemm = launches(problem, config, {}, spec)[0]
+    assert of_gemm.shape.programmatic == early
+    waits = "griddepcontrol.wait" in of_gemm.kernel.trace().ptx
+    assert waits == (device == "H200")
 
 
 def test_slices_of_a_cluster_add_up_whole_lines() -> None:

@@ -58,7 +58,7 @@ def product(
     machine.run(
         name, (1,), (parsed.threads,),
         [a, b, zero, d, *(np.uint32(x) for x in (m, n, k)), *lengths,
-         np.float32(1), np.float32(0), *[zero] * 6],
+         np.float32(1), np.float32(0), *[zero] * 6, *[np.uint32(0)] * 7],
         shared_bytes=parsed.shared_bytes, trace=True,
     )  # fmt: skip
     assert not machine.races
@@ -101,6 +101,18 @@ def test_the_loop_of_squares_is_rewritten() -> None:
     old, new, kernel = kernels(name, 255)
     assert name.startswith("simt:128x256x8:16x16:6/1")
     assert rescheduled_code(old.build(), kernel) == new.build() != old.build()
+
+
+@pytest.mark.parametrize("config", ["simt:32x32x32:4x8x4:3/4", "simt:16x32x16:4x8:4/8"])
+def test_a_small_product_takes_fewer_cycles_than_with_ptxas_loop(config: str) -> None:
+    """One CTA of 3 k-tiles: no other one hides what its warps wait for loads, or its moves."""
+    old, new, name = kernels(config, 128, ragged=True)
+    assert not lint_cubin(new)
+    sizes = SimtConfig.parse(config).tile
+    ragged = sizes[0] - 1, sizes[1] - 1, 3 * sizes[2] - 5
+    (expected, before), (found, after) = (product(x, name, ragged, config) for x in (old, new))
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    assert timing(after, name).cycles < timing(before, name).cycles
 
 
 @pytest.mark.slow

@@ -50,19 +50,28 @@ def traced(
     name: str,
     problem: Problem,
     config: Any,
+    parameters: type[CpAsyncParameters] | None = None,
 ) -> Traced:
-    """Trace the kernel whose CTAs run this mainloop and its epilogue."""
+    """Trace the kernel whose CTAs run this mainloop and its epilogue. ``parameters``: those of the
+    kernel where they are not the problem's.
+    """
+    early = getattr(config, "programmatic", False)
 
     def kernel(k: Builder, p: CpAsyncParameters) -> None:
-        alpha, beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
+        alpha = scalar(k, p.alpha, p.alpha_ptr, early=early)
+        beta = scalar(k, p.beta, p.beta_ptr, early=early)
         with k.eliminate_common_subexpressions():
             body = mainloop(k, problem, config, (p.m, p.n))
+            body.parameters = p
             strides = p.batch_stride_a, p.batch_stride_b, p.batch_stride_c, p.batch_stride_d
             index, (a, b, c, d) = body.matrices((p.a, p.b, p.c, p.d), strides)
             depth = k.select(alpha == 0.0, 0, p.k)
             body.inputs((a, p.lda), (b, p.ldb), depth, index)
             if isinstance(p, SparseCpAsyncParameters):
                 body.add_metadata(p.metadata, (p.metadata_rows, p.metadata_columns))
+            if early:  # not before: else grids of several products would take up the SMs
+                k.wait_for_prior_grids()
+                k.launch_dependent_grids()
             d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
             if problem.epilogue:
@@ -78,8 +87,9 @@ def traced(
     bounds: dict[str, Any] = {"block": config.threads, "min_ctas": config.ctas}
     if getattr(config, "in_cluster", False):
         bounds["cluster"] = (1, config.split, 1)
-    parameters = parameters_with(parameters_class(problem), problem.epilogue, problem.scalar_type)
-    return parameters.trace(kernel, name, problem.scalar_type, **bounds)
+    declared = parameters or parameters_class(problem)
+    declared = parameters_with(declared, problem.epilogue, problem.scalar_type)
+    return declared.trace(kernel, name, problem.scalar_type, **bounds)
 
 
 def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
@@ -113,6 +123,7 @@ class CpAsyncMainloop(ABC):
     split = 1  # parts of K that different CTAs compute
     tile_type: type[OperandTile] = OperandTile
     slices = 1  # parts of a k-tile that different threads compute
+    parameters: CpAsyncParameters
     a: list[list[Any]]
     b: list[list[Any]]
     accumulators: list[list[Any]]

@@ -56,20 +56,23 @@ def parameters_class(problem: Problem) -> type[CpAsyncParameters]:
 
 
 def kernel_arguments(
-    problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec
-) -> KernelArguments:
-    """The parameter block for matrices with these strides."""
+    problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec,
+    parameters: type[CpAsyncParameters] | None = None, more: Mapping[str, object] | None = None,
+) -> KernelArguments:  # fmt: skip
+    """The parameter block for matrices with these strides. ``parameters``: the class where it is
+    not the problem's; ``more``: values of other parameters.
+    """
     offset = regions_offset(problem, config, device)
-    values = reduction_values(regions(problem, config), offset)
-    return packed(parameters_class(problem), problem, strides, values)
+    values = reduction_values(regions(problem, config), offset) | dict(more or {})
+    return packed(parameters or parameters_class(problem), problem, strides, values)
 
 
 def packed(
     parameters: type[CpAsyncParameters], problem: Problem, strides: Mapping[str, MatrixStrides],
-    reductions: Mapping[str, object] | None = None,
+    more: Mapping[str, object] | None = None,
 ) -> KernelArguments:  # fmt: skip
-    """The parameter block of this class for matrices with these strides. ``reductions``: values
-    of the parameters of an epilogue's reductions.
+    """The parameter block of this class for matrices with these strides. ``more``: values of other
+    parameters, such as those of an epilogue's reductions.
     """
     values = {"m": problem.m, "n": problem.n, "k": problem.k}
     values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
@@ -79,5 +82,5 @@ def packed(
         values |= dict(zip(("metadata_rows", "metadata_columns"), grid, strict=True))
     bound = problem.epilogue
     with_epilogue = parameters_with(parameters, bound, problem.scalar_type)
-    operands = operand_values(bound, strides) | dict(reductions or {})
+    operands = operand_values(bound, strides) | dict(more or {})
     return with_epilogue.pack({**values, **operands}, problem.scalar_type)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product
+from math import prod
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
@@ -31,24 +32,16 @@ from ..workspace import unit_shape
 from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
-from .cp_async_parameters import CpAsyncParameters
-from .simt_config import (
-    FLOAT,
-    TYPE,
-    VECTOR,
-    SimtConfig,
-    copy_bytes,
-    ends_inside,
-    is_staged,
-    store_width,
-)
+from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
+from .simt_edges import copy_bytes, ends_inside, is_staged, starts_early, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
+from .simt_raster import SimtParameters, raster_values, tile_coordinates
 from .simt_staging import staged_lines
 
 
 @dataclass(frozen=True)
-class SplitKSimtParameters(CpAsyncParameters):
+class SplitKSimtParameters(SimtParameters):
     """With split-K the result is written to the workspace."""
 
     d: Reg = parameter("u64", address="w")
@@ -58,10 +51,14 @@ def kernel_arguments(
     problem: Problem, config: SimtConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
+    more = raster_values(problem, config)
     if not config.has_partials:
-        return cp_async_parameters.kernel_arguments(problem, config, strides, device)
+        return cp_async_parameters.kernel_arguments(
+            problem, config, strides, device, SimtParameters, more
+        )
     inputs = {x: stride for x, stride in strides.items() if x in "ab"}
-    return cp_async_parameters.packed(SplitKSimtParameters, _partial_problem(problem), inputs)
+    shown = _partial_problem(problem)
+    return cp_async_parameters.packed(SplitKSimtParameters, shown, inputs, more)
 
 
 def problem_class(problem: Problem, config: SimtConfig) -> Problem:
@@ -110,13 +107,16 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     bm, bn, bk = config.tile
     name = f"simt_{problem.a}_{problem.layout}_{bm}x{bn}x{bk}"
 
-    return traced(SimtKernel, name, problem, config)
+    return traced(SimtKernel, name, problem, config, SimtParameters)
 
 
 def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of each D and each part of split-K."""
     cluster = (1, config.split, 1) if config.in_cluster else None
-    return LaunchShape((config.tiles(problem), config.split, 1), (config.threads, 1, 1), cluster)
+    tiles, resident = config.tiles(problem), config.resident(device.limits)
+    fmas = prod(config.tile[:2]) * -(-problem.k // config.split)
+    early = config.programmatic and starts_early(tiles * config.split, resident, fmas, device.sms)
+    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, early)
 
 
 class SimtKernel(CpAsyncMainloop):
@@ -146,7 +146,9 @@ class SimtKernel(CpAsyncMainloop):
         """Where the tile begins. A last one that would pass the end of the matrix begins earlier,
         and stores what is from ``owned`` on.
         """
-        self.owned = super().tile_at(index)
+        assert isinstance(self.parameters, SimtParameters)
+        tile = tile_coordinates(self.k, self.parameters, index, self.config.group)
+        self.owned = tile[0] * self.config.tile[0], tile[1] * self.config.tile[1]
         row, column = (
             self.k.min(first, limit - tile) if moved else first
             for first, limit, tile, moved in zip(

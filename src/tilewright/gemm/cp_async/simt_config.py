@@ -7,9 +7,8 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import gcd
 
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
@@ -24,11 +23,11 @@ from ..config_checks import (
     notation,
     numbers_of,
 )
-from ..epilogue.graph import BIT
 from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
+PROGRAMMATIC_TARGET = "sm_90"
 TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
 MIN_K = 8  # of a tile
@@ -105,12 +104,11 @@ class SimtConfig:
         if self.split not in allowed:
             known = "2, 4 or 8 in a cluster" if self.in_cluster else f"from 1 to {MAX_SPLIT}"
             raise ConfigError(f"{self}: split-K must be {known}, got {self.split}")
-        blocks = self.accumulator_registers // VECTOR**2
         check_power_of_two(self, "slices", self.slices, 1)
-        if self.slices > self.tile[2] // 2 or blocks % self.slices:
+        if self.slices > self.tile[2] // 2 or not self._lines_divide(1):
             raise ConfigError(
-                f"{self}: slices must be at most half of tile K, and divide a thread's {blocks} "
-                f"blocks of 4×4, got {self.slices}"
+                f"{self}: slices must be at most half of tile K, and divide a thread's "
+                f"{self.accumulator_registers // VECTOR} lines of 4 elements, got {self.slices}"
             )
         if self.in_cluster and not self._lines_divide(self.split):
             raise ConfigError(
@@ -213,7 +211,7 @@ class SimtConfig:
     def for_reduction(self) -> SimtConfig:
         """The configuration that represents all with the same split-K reduction."""
         bm, bn, _ = self.tile
-        return SimtConfig((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
+        return type(self)((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
 
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
@@ -222,6 +220,11 @@ class SimtConfig:
     def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Tiles that are not split along K."""
         return 0 if self.has_partials else self.tiles(problem)
+
+    @property
+    def programmatic(self) -> bool:
+        """Whether the kernel may be launched before the grids that it depends on have ended."""
+        return False
 
     @property
     def has_partials(self) -> bool:
@@ -233,6 +236,14 @@ class SimtConfig:
         """Accumulator registers of a thread."""
         rows, columns = self.thread_tile
         return rows * columns
+
+    @property
+    def rows_together(self) -> int:
+        """Rows of 4 elements that a thread adds up together over the slices: a block of 4, if all
+        slices have equally many, and no cluster divides them.
+        """
+        blocks = self.accumulator_registers // VECTOR**2
+        return 1 if self.in_cluster or blocks % self.slices else VECTOR
 
     @property
     def registers(self) -> int:
@@ -269,6 +280,22 @@ class SimtConfig:
         return max(1, min(self.ctas, limit))
 
 
+@dataclass(frozen=True, slots=True)
+class ProgrammaticSimtConfig(SimtConfig):
+    """The kernel with programmatic dependent launch, as it is launched on sm_90 and later."""
+
+    @property
+    def programmatic(self) -> bool:
+        return True
+
+
+def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
+    """The configuration of the kernel that the device launches."""
+    if config.programmatic or not device.target.runs(PROGRAMMATIC_TARGET):
+        return config
+    return ProgrammaticSimtConfig(*(getattr(config, field.name) for field in fields(config)))
+
+
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
 # elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; of the former
 # a k-tile of 16 takes more instructions than the cache holds, so theirs are of 8. Slices give small
@@ -278,6 +305,7 @@ _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...]
     ((256, 128, 8), (32, 8), 6, 1, 1),
     ((128, 128, 8), (16, 8), 6, 2, 1),
     ((128, 128, 16), (16, 16), 3, 2, 1),
+    ((128, 128, 16), (16, 8), 3, 1, 2),
     ((96, 128, 16), (8, 16), 3, 3, 1),
     ((80, 128, 16), (4, 16), 3, 2, 2),
     ((128, 96, 16), (16, 8), 3, 3, 1),
@@ -287,21 +315,24 @@ _SHAPES: tuple[tuple[tuple[int, int, int], tuple[int, int], int, int, int], ...]
     ((128, 80, 16), (16, 4), 3, 2, 2),
     ((64, 80, 16), (8, 4), 3, 4, 2),
     ((64, 128, 32), (8, 8), 3, 1, 4),
+    ((64, 128, 16), (8, 8), 3, 2, 2),
     ((64, 128, 16), (8, 16), 3, 4, 1),
     ((48, 128, 16), (4, 16), 3, 2, 2),
     ((64, 64, 16), (8, 8), 3, 4, 2),
     ((64, 64, 32), (8, 8), 3, 2, 4),
     ((64, 32, 32), (8, 8), 3, 4, 2),
-    ((32, 64, 16), (4, 8), 3, 8, 2),
-    ((32, 64, 32), (4, 8), 3, 4, 4),
+    ((32, 64, 16), (4, 8), 3, 6, 2),
+    ((32, 64, 32), (4, 8), 3, 3, 4),
     ((32, 32, 32), (4, 8), 3, 8, 2),
+    ((32, 32, 32), (4, 8), 3, 4, 4),
+    ((16, 32, 32), (4, 8), 3, 6, 4),
     ((16, 32, 16), (4, 8), 4, 8, 1),
 )
 TABLE: tuple[SimtConfig, ...] = tuple(
     SimtConfig(tile, block, stages, ctas=ctas, slices=slices)
     for tile, block, stages, ctas, slices in _SHAPES
 )
-SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+SPLITS = (*range(2, 17), 20, 24, 28, 32, 40, 48, 64)
 
 
 @lru_cache(maxsize=1)
@@ -324,7 +355,10 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     if problem.a != TYPE:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
-        _check_cluster(problem, config, device)
+        _check_cluster(config, device)
+    has_reductions = problem.epilogue is not None and problem.epilogue.partial_reductions
+    if has_reductions and not config.has_partials and config.rows_together == 1:
+        raise ConfigError(f"{config}: reductions of an epilogue need blocks of 4×4 elements")
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -335,57 +369,6 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         )
 
 
-def copy_bytes(problem: Problem, config: SimtConfig, side: int) -> int:
-    """The bytes of a copy of A (side 0) or B (1). Where the last tile ends with the matrix, no copy
-    crosses its edge.
-    """
-    major, align = ((problem.a_major, problem.align_a), (problem.b_major, problem.align_b))[side]
-    if major == "k":
-        return FLOAT
-    size = (problem.m, problem.n)[side]
-    return gcd(align, size * FLOAT) if ends_inside(problem, config, side) else align
-
-
-def ends_inside(problem: Problem, config: SimtConfig, side: int) -> bool:
-    """Whether the last tile along M (side 0) or N (1) ends with the matrix, which is no multiple of
-    it: so no copy compares its row. Another tile must precede it.
-    """
-    size, tile = (problem.m, problem.n)[side], config.tile[side]
-    return size > tile and size % tile != 0 and may_overlap(problem, config)
-
-
-def may_overlap(problem: Problem, config: SimtConfig) -> bool:
-    """Whether tiles of D may overlap: where an epilogue function stores tensors alone, by vectors
-    of which each is one tile's, and not in the split-K reduction.
-    """
-    if problem.epilogue is None:
-        return True
-    graph = problem.epilogue.graph
-    if graph.reductions or any(x.type == BIT for x in graph.inputs) or config.has_partials:
-        return False
-    return store_width(problem) == VECTOR or is_staged(problem, config)
-
-
-def store_width(problem: Problem) -> int:
-    """Neighbours of a row of D, and of C, that one access may move, at most 4."""
-    align = min(problem.align_d, problem.align_c) if problem.with_c else problem.align_d
-    return min(VECTOR, align * 8 // problem.output.bits)
-
-
-def is_staged(problem: Problem, config: SimtConfig) -> bool:
-    """Whether D goes through shared memory: where rows are not aligned, and no output combines
-    elements of D.
-    """
-    if config.has_partials or config.in_cluster or store_width(problem) >= VECTOR:
-        return False
-    if problem.epilogue is not None and problem.epilogue.graph.reductions:
-        return False
-    warps = config.threads // WARP
-    return config.slices > 1 or config.staged_bytes * warps <= config.shared_bytes
-
-
-def _check_cluster(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
+def _check_cluster(config: SimtConfig, device: DeviceSpec) -> None:
     if not device.target.runs(CLUSTER_TARGET):
         raise ConfigError(f"{config}: clusters need {CLUSTER_TARGET}; {device.name} has none")
-    if problem.epilogue is not None and problem.epilogue.partial_reductions:
-        raise ConfigError(f"{config}: reductions of an epilogue need split-K without a cluster")

@@ -23,7 +23,8 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, VECTOR, WARP, SimtConfig, is_staged, store_width
+from .simt_config import FLOAT, PROGRAMMATIC_TARGET, VECTOR, WARP, SimtConfig
+from .simt_edges import is_staged, starts_early, store_width
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
 OTHER_FMAS = 128
@@ -35,17 +36,19 @@ OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of whi
 # By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
 # machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": (0.758, 1.1), "256x128x8:32x8": (0.759, 1.1),
-    "128x128x8:16x8": (0.767, 1.1), "128x128x16:16x16": (0.731, 1.0),
-    "96x128x16:8x16": (0.750, 1.4), "80x128x16:4x16x2": (0.820, 1.1),
-    "128x96x16:16x8": (0.755, 1.4), "64x96x16:8x8x2": (0.736, 1.1),
-    "32x96x16:4x8x2": (0.711, 1.1), "64x160x16:8x8x2": (0.774, 1.25),
-    "128x80x16:16x4x2": (0.801, 1.4), "64x80x16:8x4x2": (0.808, 1.6),
-    "64x128x32:8x8x4": (0.734, 1.1), "64x128x16:8x16": (0.705, 1.0),
-    "48x128x16:4x16x2": (0.722, 0.9), "64x64x16:8x8x2": (0.656, 1.0),
-    "64x64x32:8x8x4": (0.663, 1.25), "64x32x32:8x8x2": (0.602, 1.1),
-    "32x64x16:4x8x2": (0.715, 0.9), "32x64x32:4x8x4": (0.683, 1.1),
-    "32x32x32:4x8x2": (0.686, 1.0), "16x32x16:4x8": (0.756, 1.0),
+    "128x256x8:16x16": (0.72, 1.12), "256x128x8:32x8": (0.721, 1.32),
+    "128x128x8:16x8": (0.729, 1.4), "128x128x16:16x16": (0.694, 1.02),
+    "96x128x16:8x16": (0.712, 1.43), "80x128x16:4x16x2": (0.779, 1.32),
+    "128x96x16:16x8": (0.745, 1.43), "64x96x16:8x8x2": (0.664, 1.32),
+    "32x96x16:4x8x2": (0.642, 1.58), "64x160x16:8x8x2": (0.735, 1.06),
+    "128x80x16:16x4x2": (0.761, 1.4), "64x80x16:8x4x2": (0.768, 1.63),
+    "64x128x32:8x8x4": (0.697, 0.935), "64x128x16:8x16": (0.636, 1.44),
+    "48x128x16:4x16x2": (0.686, 0.918), "64x64x16:8x8x2": (0.592, 1.2),
+    "64x64x32:8x8x4": (0.598, 1.06), "64x32x32:8x8x2": (0.543, 0.935),
+    "32x64x16:4x8x2": (0.643, 1.08), "32x64x32:4x8x4": (0.65, 0.935),
+    "32x32x32:4x8x2": (0.619, 0.85), "16x32x16:4x8": (0.546, 1),
+    "128x128x16:16x8x2": (0.684, 1.1), "64x128x16:8x8x2": (0.686, 1.1),
+    "32x32x32:4x8x4": (0.586, 0.816), "16x32x32:4x8x4": (0.618, 0.84),
 }  # fmt: skip
 OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
@@ -56,17 +59,19 @@ class SimtCoefficients(NamedTuple):
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
     copy: float = 10.0  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 20.5  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 19.6  # for a copy
-    waits: float = 170.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1512.0  # of a copy
-    l2_bytes: float = 64.0  # per cycle that an SM loads from the L2
-    prologue: float = 3060.0  # of a CTA, with the first copies; most of the launch is in it, too
+    shared_load: float = 21.3  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 25.5  # for a copy
+    waits: float = 163.0  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 1160.0  # of a copy
+    l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
+    prologue: float = 2000.0  # of a CTA, with the first copies; most of the launch is in it, too
+    issued: float = 800.0  # issue slots of a warp outside of k-tiles, but for stores
+    early: float = 1040.0  # less, where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 260.0  # more, of one that the CTAs of a cluster add up
+    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 4.0  # of one, however many warps there are
+    first_sector: float = 3.64  # of one, however many warps there are
     packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds, of what no CTA's prologue has
     reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
@@ -177,6 +182,9 @@ def terms(
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
+    if device.target.runs(PROGRAMMATIC_TARGET):
+        deep = -(-problem.k // costs.split)
+        ends = ends - c.early * starts_early(tiles, costs.resident, bm * bn * deep, device.sms)
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {
@@ -206,7 +214,7 @@ def _wave(
     in_flight = c.latency / np.maximum(costs.stages - 1, 1)
     exchange = c.exchange + c.remote * costs.in_cluster
     stores = c.sector * costs.sectors + exchange * costs.exchanged
-    ends = c.prologue + shared * stores + c.first_sector * costs.sectors
+    ends = c.prologue + shared * (c.issued + stores) + c.first_sector * costs.sectors
     ends += c.cluster * costs.in_cluster
     loop = np.maximum(np.maximum(costs.rates[0] * loop, from_l2), in_flight)
     return loop, costs.rates[1] * ends

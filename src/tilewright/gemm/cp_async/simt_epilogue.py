@@ -64,8 +64,8 @@ def summed_blocks(
     k: Builder, config: SimtConfig, accumulators: Sequence[Sequence[Reg]], shared: Pointer
 ) -> Iterator[Block]:
     """The blocks that this thread adds up, each the sum of all slices, and of the CTAs of a
-    cluster; then they are of one row. ``shared`` memory is free, and begins at a multiple of 16
-    bytes.
+    cluster; of one row where the configuration has ``rows_together`` of 1. ``shared`` memory is
+    free, and begins at a multiple of 16 bytes.
     """
     threads, ranks = config.slice_threads, config.split if config.in_cluster else 1
     count = config.accumulator_registers // VECTOR  # lines of a thread, 4 elements each
@@ -82,7 +82,7 @@ def summed_blocks(
         part = k.ctaid.y * config.slices + part
     else:
         k.barrier()
-    parts, height = config.slices * ranks, 1 if config.in_cluster else VECTOR
+    parts, height = config.slices * ranks, config.rows_together
     across = config.thread_tile[1] // VECTOR
     row, column = (config.share(side)[1][1].stride for side in range(2))
     firsts = [first]

@@ -17,7 +17,8 @@ from ...builder import Reg, iterate_slices
 from ...layout import Layout, Tensor, composition, make_layout
 from ..problem import Problem
 from .cp_async_operand import CpAsyncOperand, OperandTile
-from .simt_config import PAD, TYPE, WARP, SimtConfig, copy_bytes, ends_inside
+from .simt_config import PAD, TYPE, WARP, SimtConfig
+from .simt_edges import copy_bytes, ends_inside
 
 TRANSPOSED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 

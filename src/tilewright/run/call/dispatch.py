@@ -79,7 +79,7 @@ class Dispatch:
     @cached_property
     def traced(self) -> Traced:
         """The traced GEMM kernel."""
-        return gemm.build(self.problem, self.config)
+        return gemm.build(self.problem, self.config, self.target)
 
     @cached_property
     def steps(self) -> tuple[gemm.KernelLaunch, ...]:

@@ -27,7 +27,7 @@ from .warp_control import WarpControl, WarpFragment
 
 Array = npt.NDArray[Any]
 _IDLE = {"NOP", "DEPBAR", "LDGDEPBAR", "MEMBAR", "CCTL", "YIELD", "WARPSYNC", "LEPC", "ERRBAR",
-         "FENCE", "CGAERRBAR", "NANOSLEEP"}  # fmt: skip
+         "FENCE", "CGAERRBAR", "NANOSLEEP", "PREEXIT", "ACQBULK"}  # fmt: skip
 _CONTROL = {"BRA", "JMP", "BRX", "CALL", "RET", "EXIT", "SSY", "SYNC", "PBK", "BRK", "PCNT", "CONT",
             "PRET", "CAL", "BSSY", "BSYNC", "BREAK", "BAR"}  # fmt: skip
 _UNIFORM = {"UIADD3", "UIMAD", "ULEA", "ULOP3", "UMOV", "UPRMT", "USEL", "USGXT", "USHF", "UISETP",

@@ -7,6 +7,8 @@ their numbers. Stalls are the least that cover fixed latencies on every path.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,6 +25,7 @@ from ..timing_table import TimingTable
 from .loop_order import is_product
 
 _BARRIERS = range(1, 7)
+_MOST = 4  # barriers of loads
 
 
 def with_barriers(
@@ -60,26 +63,44 @@ def kept_barriers(order: Sequence[SassText]) -> frozenset[int]:
 def _setters(
     timing: TimingTable, order: Sequence[SassText], free: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """(read barrier, write barrier) of each instruction; results alternate between two barriers
-    as often as products come between loads and their first use.
+    """(read barrier, write barrier) of each instruction. Loads for one outer product signal one
+    barrier, those for the next another one: of two, or of four where loads come more than an outer
+    product ahead.
     """
-    part, waiting = 0, False
-    used: set[Register] = set()
+    users = _users(timing, order)
+    is_far = any(ahead > 1 for _, ahead in users.values())
+    count = min(_MOST, len(free) - 1) if is_far else 2
     found = []
-    for text in order:
+    for i, text in enumerate(order):
         effects = register_effects(timing.sm, text)
-        if is_product(text) and effects.reads & used:
-            part, waiting, used = part + 1, True, set()
         read = write = 0
         if timing.is_variable(text) and not text.opcode.startswith("LDGDEPBAR"):
-            registers = {r for r in effects.writes if r[0] == "R"}
-            if registers:
-                write = free[part % 2]
-                used |= registers
+            if any(r[0] == "R" for r in effects.writes):
+                write = free[(users[i][0] - 1) % count] if i in users else free[0]
             elif any(r[0] == "R" for r in effects.reads):
-                read = free[2]
+                read = free[count]
         found.append((read, write))
-    assert waiting or not used
+    return found
+
+
+def _users(timing: TimingTable, order: Sequence[SassText]) -> dict[int, tuple[int, int]]:
+    """For each load the outer product that is the first to need its result, and how many outer
+    products ahead of that it is.
+    """
+    products = [i for i, t in enumerate(order) if is_product(t)]
+    outer = max(Counter(order[i].operands[0].numbers for i in products).values())
+    part = len(products) // outer
+    reads = [{int(x.numbers[0]) for x in order[i].operands[1:3]} for i in products]
+    found = {}
+    for i, text in enumerate(order):
+        results = {n for f, n in register_effects(timing.sm, text).writes if f == "R"}
+        if not results or is_product(text) or not timing.is_variable(text):
+            continue
+        at = bisect_left(products, i)
+        following = (at + j for j in range(len(products)))
+        user = next((q for q in following if reads[q % len(products)] & results), None)
+        if user is not None:
+            found[i] = user // part % outer, user // part - max(0, at - 1) // part
     return found
 
 

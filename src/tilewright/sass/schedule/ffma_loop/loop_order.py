@@ -22,6 +22,7 @@ from .loop_values import LoopValues
 _LEAD = 4  # FFMAs from the start of an outer product to the first load for the next one
 _SPAN = 0.75  # of an outer product, in which the loads for the next one are issued
 _STEP = 2  # FFMAs from one other instruction to the next, at least
+_LOAD = 48  # cycles that a load takes where shared memory is busy, about
 _AHEAD = 12  # FFMAs from a barrier to the outer product in which the next turn's loads begin
 _COPIES_IN = 2  # the outer product in which copies begin, from 0, where there are five or more
 _APART = 8  # FFMAs between instructions that compute the next turn's addresses
@@ -105,14 +106,17 @@ def _with_factors(text: SassText, row: int, column: int) -> SassText:
     return replace(text, operands=operands, reuse=0)
 
 
-def ordered(loop: LoopValues, near: bool = False) -> list[tuple[SassText, int | None]]:
+def ordered(
+    loop: LoopValues, near: bool = False, lead: int = 0
+) -> list[tuple[SassText, int | None]]:
     """(instruction, its place in the loop as it was; None for an FFMA) in the new order, without
     the jump. ``near``: addresses of copies are computed between the copies, not ahead of all, which
-    takes fewer registers.
+    takes fewer registers. ``lead``: FFMAs from a load to the outer product that needs it, where an
+    outer product has fewer than a load takes cycles.
     """
     outer = outer_products(loop)
     products = [x for one in outer for x in one.ordered()]
-    return _Merge(loop, products, _wanted(loop, outer, products, near)).merged()
+    return _Merge(loop, products, _wanted(loop, outer, products, near, lead)).merged()
 
 
 class _Merge:
@@ -198,8 +202,9 @@ class _Merge:
 
 
 def _wanted(
-    loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText], near: bool
-) -> dict[int, int]:
+    loop: LoopValues, outer: Sequence[OuterProduct], products: Sequence[SassText], near: bool,
+    lead: int,
+) -> dict[int, int]:  # fmt: skip
     """The FFMA ahead of which each other instruction should be issued: loads of fragments in the
     outer product ahead of theirs, barriers ahead of the loads of the next turn, what follows them
     as well, the rest early. But what overwrites an address of copies comes last: copies take long
@@ -216,10 +221,11 @@ def _wanted(
             carried = not user and any(f < i for f in fences)
             loads[user + len(outer) * carried].append(i)
     found: dict[int, int] = {}
+    lead = lead if lead and part < _LOAD else part - _LEAD
     for user, mine in loads.items():
         gap = max(1, int(part * _SPAN) // len(mine))
-        found |= {i: (user - 1) * part + _LEAD + gap * n for n, i in enumerate(mine)}
-    late = (len(outer) - 1) * part - _AHEAD
+        found |= {i: user * part - lead + gap * n for n, i in enumerate(mine)}
+    late = len(outer) * part - lead - _LEAD - _AHEAD
     rest = [i for i in others if i not in found]
     held = _overwriting(loop, rest)
     early = [i for i in rest if (not fences or i < fences[0]) and not _is_copy(loop.texts[i])]

@@ -104,6 +104,11 @@ def loop_values(code: SassCode) -> LoopValues:
     return _Renaming(code.sm, known, at_head, at_exit).result(first, last, rules)
 
 
+def live_registers(code: SassCode, index: int) -> set[int]:
+    """The registers that are live before an instruction of a kernel."""
+    return _live_at(code, _live(code), index)
+
+
 def _live(code: SassCode) -> list[set[int]]:
     labels: dict[str, int] = {}
     instructions = []
