@@ -138,7 +138,7 @@ class Instance(NamedTuple):
 class DeepGemmPeer:
     """The kernel of a cubin, and its launches for sets of operands of ``grouped_scales.Case``.
 
-    ``count``: rows of each group, along K its depth.
+    ``sizes``: M (the capacity of masked groups), N, K and the number of groups.
     """
 
     def __init__(self, path: str, kind: str, bf16: bool, sizes: tuple[int, ...]) -> None:
@@ -156,7 +156,7 @@ class DeepGemmPeer:
         self.parameters: list[tuple[bytes, Any]] = []
 
     def add(self, s: dict[str, torch.Tensor], count: int) -> None:
-        """Prepare the product of a set of operands."""
+        """Prepare the product of a set of operands. ``count``: of a group's rows, along K its K."""
         m, n, k, groups = self.sizes
         wide = "wide_" if self.it.function == "bf16_gemm" else ""
         used = {name: s[name] for name in ("sa", "sb", "d")}
@@ -165,8 +165,6 @@ class DeepGemmPeer:
         if self.it.kind == "contiguous":
             index = torch.arange(groups, dtype=torch.int32, device="cuda")
             used["layout"], m = index.repeat_interleave(count), groups * count
-        if self.it.kind == "masked":
-            m = s["a"].shape[1]
         if self.it.kind == "k":
             for x in "ab":
                 used[x] = used[x].unflatten(1, (groups, k)).transpose(0, 1).contiguous()
