@@ -14,12 +14,12 @@ A row is KIND-GROUPS:SIZES, then the variants to time beside torch:
 A variant is a configuration, or ``chosen``; ``warp`` (chosen, with scales of A at a pitch that no
 tensor map has, so that a warp copies them), ``full`` (masked, without ``expected_rows``), ``add``
 (D = the product + C), or ``bf16`` (the same in bf16), which may be followed by ``/`` and a
-configuration; along K ``deepgemm/FILE.cubin`` (``compare/k_grouped_peer.py``). torch multiplies
-bf16, the rows of masked groups without gaps. A line of the Markdown table has median times of
-CUDA-graph replays, interleaved on a busy GPU (``--bursts``: with pauses), with random inputs that
-rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some
-rows. Kernels are compiled in threads before anything is timed. Needs an NVIDIA GPU of sm_90a and
-PyTorch.
+configuration; ``deepgemm/FILE.cubin`` or ``bf16/FILE.cubin`` is a kernel of DeepGEMM
+(``compare/deepgemm_peer.py``). torch multiplies bf16, the rows of masked groups without gaps. A
+line of the Markdown table has median times of CUDA-graph replays, interleaved on a busy GPU
+(``--bursts``: with pauses), with random inputs that rotate past the L2; the ratio to torch; and the
+largest |error| / (|A| |B|) against f64 in some rows. Kernels are compiled in threads before
+anything is timed. Needs an NVIDIA GPU of sm_90a and PyTorch.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ import statistics
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from compare.k_grouped_peer import KGroupedPeer
+from compare.deepgemm_peer import DeepGemmPeer
 from compare.peers import bursts, graph, machine, rough_seconds, sustained
 from compare.stats import QUICK, Ratio, calls
 
@@ -134,23 +135,27 @@ class Case:
             return torch.mm(s["packed"], s["wide_b"][0])
         return torch._grouped_mm(s["packed"], s["wide_b"], offs=self.ends)
 
-    def _peer(self, path: str) -> Work:
-        """DeepGEMM's product, which adds to D."""
-        peer = KGroupedPeer(path)
-        if (peer.m, peer.n, peer.groups) != (self.rows, self.n, self.groups):
-            raise SystemExit(f"{path} is for {peer.groups} groups of {peer.m}×{peer.n}")
-        for s in self.sets:
-            peer.add(s, self.k)
+    def _peer(self, path: str, bf16: bool) -> Work:
+        """DeepGEMM's product. What is wrong with its file is raised by the first call."""
+
+        @cache
+        def prepared() -> DeepGemmPeer:
+            rows = self.capacity if self.masked else self.rows
+            sizes = rows, self.n, self.k, self.groups
+            peer = DeepGemmPeer(path, self.kind, bf16, sizes)
+            for s in self.sets:
+                peer.add(s, self.k if self.along_k else self.rows)
+            return peer
 
         def work(i: int) -> torch.Tensor:
-            peer.run(i % len(self.sets))
+            prepared().run(i % len(self.sets))
             return self.sets[i % len(self.sets)]["d"]
 
         return work
 
     def _work(self, kind: str, config: str | None) -> Work:
-        if kind == "deepgemm":
-            return self._peer(config or "")
+        if kind == "deepgemm" or (config or "").endswith(".cubin"):
+            return self._peer(config or "", kind == "bf16")
         options: dict[str, Any] = {"config": config}
         if self.masked:
             options["counts"] = self.counts
@@ -220,7 +225,7 @@ def timed(case: Case, rested: bool = False) -> RowTimes:
             work(0)
             torch.cuda.synchronize()
             works[name] = work
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failures.append(f"| {case.name} | {name} | {type(error).__name__}: {error!s:.90} |")
     count = max(calls(rough_seconds(next(iter(works.values()))), QUICK.replay), 2)
     graphs = [graph(work, count) for work in works.values()]
@@ -268,7 +273,10 @@ def main() -> None:
     compile_ahead(cases)
     print("| row | variant | µs | torch / it | error |\n|---|---|---|---|---|")
     for case in cases:
-        print("\n".join(lines(case, given.bursts)), flush=True)
+        try:
+            print("\n".join(lines(case, given.bursts)), flush=True)
+        except Exception as error:  # the other rows may run
+            print(f"| {case.name} | | {type(error).__name__}: {error!s:.90} |", flush=True)
 
 
 if __name__ == "__main__":
