@@ -199,12 +199,10 @@ class Problem:
     def _check_sparse(self) -> None:
         if self.sparse not in ("", "a", "b"):
             raise ProblemError(f"sparse must be a, b or empty, got {self.sparse!r:.60}")
-        if not self.sparse:
-            return
-        if self.a not in SPARSE_TYPES:
+        if self.sparse and self.a not in SPARSE_TYPES:
             allowed = ", ".join(SPARSE_TYPES)
             raise DtypeError(f"a sparse matrix must be of {allowed}, got {self.a}")
-        if self.weights is not None:
+        if self.sparse and self.weights is not None:
             raise ProblemError("a sparse matrix excludes prepared weights")
 
     def _check_groups(self) -> None:
@@ -278,8 +276,12 @@ class Problem:
     @property
     def promoted(self) -> bool:
         """Whether accumulators are promoted: added in f32 outside the tensor core."""
-        plain = self.a in FP8 and self.weights is None
-        return plain and (not self.fast or self.scaling is not None)
+        return self.a in FP8 and not self.weights and (not self.fast or self.scaling is not None)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the epilogue is a sum with D itself, which tensor copies can add to."""
+        return bool(self.epilogue and self.epilogue.accumulated) and self.align_d == 16
 
     @property
     def batched(self) -> bool:
@@ -360,9 +362,8 @@ class Problem:
             rows, chunk = self.sparse_rows, sparsity_pattern(self.a)[1]
             inputs += rows * self.k * 4 // chunk - rows * self.k * self.input.bits // 2
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
-        more = (
-            self.epilogue.operand_bits(self.m, self.d_columns, self.batch) if self.epilogue else 0
-        )
+        sizes = self.m, self.d_columns, self.batch
+        more = self.epilogue.operand_bits(*sizes) if self.epilogue else 0
         return int(inputs + outputs) // 8 * self.batch + more // 8
 
     @property
@@ -387,12 +388,12 @@ class Problem:
         return replace(self, m=m, n=n, k=k)
 
     def __str__(self) -> str:
-        c, batch = " + C" if self.with_c else "", f"{self.batch} × " if self.batched else ""
+        c = " + C" if self.with_c else " + D" if self.accumulates else ""
+        batch = f"{self.batch} × " if self.batched else ""
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
         fast = " (fast accumulation)" if self.fast else ""
-        scaling = f", {self.scaling}" if self.scaling else ""
-        scaling += f", {self.weights}" if self.weights else ""
-        scaling += f", sparse {self.sparse.upper()}" if self.sparse else ""
+        sparse = self.sparse and f"sparse {self.sparse.upper()}"
+        traits = self.scaling, self.weights, sparse, self.groups
+        more = "".join(f", {x}" for x in traits if x)
         product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
-        scaling += f", {self.groups}" if self.groups else ""
-        return f"{product} → {self.d}{c}{fast}{scaling}"
+        return f"{product} → {self.d}{c}{fast}{more}"

@@ -54,6 +54,7 @@ class EpilogueTile:
     together: bool  # all tiles are staged behind one barrier, in a buffer each
     align: int = 16  # bytes per access, where not by tensor copies
     scaled: bool = True
+    adds: bool = False  # tensor copies add to D
 
     @classmethod
     def of(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
@@ -372,15 +373,16 @@ def copy_fragment(
 def copy_by_tma(
     k: Builder, buffer: Tensor, map_: Any, at: Any, tile: EpilogueTile, barrier: Any
 ) -> None:
-    """Store a tile at (along rows of D, across, batch) by tensor copies, or load it if there is a
-    barrier.
+    """Store a tile at (along rows of D, across, batch) by tensor copies, or add it to what is
+    there, or load it if there is a barrier.
     """
+    store = k.tma_reduce if tile.adds else k.tma_store
     along, *others = (x for x in at if x is not None)
     for i in range(tile.d_columns // tile.copy_columns):
         here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")
         here_at = (along + i * tile.copy_columns if i else along, *others)
         if barrier is None:
-            k.tma_store(map_, here_at, here)
+            store(map_, here_at, here)
         else:
             k.tma_load(here, map_, here_at, barrier)
 

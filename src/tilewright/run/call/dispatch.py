@@ -163,8 +163,8 @@ class Dispatch:
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
             align_c=align_c, align_d=min(layouts["d"].align, self._most_align()),
             batch=request.matrices, fast=request.fast_accum and a in FP8,
-            epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
-            weights=weights, sparse=self._sparse(),
+            epilogue=self._bound_epilogue(layouts["d"]), pair="b2" in layouts,
+            scaling=self._scaling(), weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
         )  # fmt: skip
 
@@ -209,7 +209,7 @@ class Dispatch:
             limits[SCATTER] = gemm.MatrixStrides(groups.d_rows)
         return limits
 
-    def _bound_epilogue(self) -> BoundEpilogue | None:
+    def _bound_epilogue(self, d: MatrixLayout) -> BoundEpilogue | None:
         """The epilogue for the kernel's D, which is transposed if ``swapped``."""
         request = self.request.epilogue
         if request is None:
@@ -222,7 +222,10 @@ class Dispatch:
         layouts = self._gathered(graph, layouts)
         outputs, most = layouts[len(graph.inputs) :], self._most_align()
         outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
-        bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], outputs)
+        has_place = layout_with_order(self._d, d.row_major) == d  # D is not a copy
+        accumulated = request.accumulated if has_place else ""
+        inputs = layouts[: len(graph.inputs)]
+        bound = BoundEpilogue(graph, inputs, outputs, accumulated=accumulated)
         check_operands(bound)
         return bound
 

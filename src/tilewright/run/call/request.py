@@ -77,11 +77,13 @@ class OperandSignature(NamedTuple):
 
 class EpilogueRequest(NamedTuple):
     """An epilogue graph and its arrays: the inputs in the graph's order (None: a scalar), then the
-    tensor outputs after D.
+    tensor outputs after D. ``accumulated``: the input that is the array of D, if D is a sum with it
+    and nothing else reads it.
     """
 
     graph: EpilogueGraph
     operands: tuple[OperandSignature | None, ...]
+    accumulated: str = ""
 
     @property
     def matrices(self) -> int:
