@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tilewright.gemm.epilogue import functions
-from tilewright.gemm.epilogue.accumulation import without_sum
-from tilewright.gemm.epilogue.graph import EpilogueInput
+from tilewright.gemm.epilogue.graph import EpilogueInput, without_sum
 from tilewright.gemm.epilogue.tracing import epilogue
 
 INPUTS = tuple(EpilogueInput(name, "f32", "mn") for name in "ce")

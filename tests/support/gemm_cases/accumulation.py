@@ -15,7 +15,7 @@ from tilewright.run.call import two_products
 from tilewright.run.call.prepared_call import PreparedCall
 
 BF16 = dtypes.dtype("bf16").numpy
-SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-38, -3.4e38)
+SPECIAL = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-38, -3.4e38])
 
 
 class AccumulationCase(NamedTuple):
@@ -33,7 +33,7 @@ def hostile(rng: Any, *shape: int) -> Any:
     """f32 of any bits, normal numbers, and special ones, a third each."""
     bits = rng.integers(0, 2**32, shape, dtype=np.uint32).view(np.float32)
     kinds = bits, rng.standard_normal(shape).astype(np.float32), rng.choice(SPECIAL, shape)
-    return np.choose(rng.integers(0, 3, shape), kinds).astype(np.float32)
+    return np.choose(rng.integers(0, 3, shape), kinds)
 
 
 def factor(rng: Any, *shape: int) -> Any:

@@ -13,8 +13,15 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from ...dtypes import dtype
-from .accumulation import without_sum
-from .graph import BIT, BITMASK, TENSOR, EpilogueGraph, EpilogueInput, EpilogueOutput
+from .graph import (
+    BIT,
+    BITMASK,
+    TENSOR,
+    EpilogueGraph,
+    EpilogueInput,
+    EpilogueOutput,
+    without_sum,
+)
 
 TENSOR_COPY_BYTES = 16  # must divide the address and the strides of what a tensor copy loads
 MAX_LOADED_BYTES = 8  # of an element of D, from all inputs that tensor copies load
@@ -38,7 +45,7 @@ class BoundEpilogue:
     """A graph with the layouts of its inputs (in the order of ``graph.inputs``) and of the tensor
     outputs after D (in the order of ``graph.tensors[1:]``). ``in_table``: a problem table has the
     addresses and strides of the inputs, which threads load. ``accumulated``: the input that is D
-    itself, which D is the sum with (``accumulation``); empty: none.
+    itself, which D is the sum with (``without_sum``); empty: none.
     """
 
     graph: EpilogueGraph

@@ -192,7 +192,9 @@ def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:
     lines = []
     if problem.accumulates and not config.stores_partial:
         assert problem.epilogue is not None
-        lines.append(f"{problem.epilogue.accumulated} is D: the rest is added to D by tensor copies")
+        lines.append(
+            f"{problem.epilogue.accumulated} is D: the rest is added to D by tensor copies"
+        )
     if names := ", ".join(operand.source.name for operand in loaded_operands(problem, config)):
         stages = _count(config.load_stages(problem), "epilogue tile")
         size = config.load_bytes(problem) / 1024

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....gemm.epilogue.accumulation import SUM_TYPE, without_sum
-from ....gemm.epilogue.graph import EpilogueGraph
+from ....gemm.epilogue.graph import SUM_TYPE, EpilogueGraph, without_sum
 from ...arrays.array_view import ArrayView
 from ..request import GroupRequest
 from .array_operand import ArrayOperand, Strides3
