@@ -106,7 +106,8 @@ class Problem:
     sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored without half of its elements,
     K-major. ``groups``: there are ``batch`` groups of rows, each with a matrix B of its own, and M
     counts the rows of all groups, or is the capacity of each; or groups along K, each with a D of
-    its own, and K counts all of them. Raises DtypeError, ProblemError.
+    its own, and K counts all of them. ``c_is_d``: C is in D's memory, α = β = 1. Raises DtypeError,
+    ProblemError.
     """
 
     m: int
@@ -130,6 +131,7 @@ class Problem:
     weights: WeightFormat | None = None
     sparse: str = ""
     groups: Grouping | None = None
+    c_is_d: bool = False
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -142,7 +144,7 @@ class Problem:
         for name, given in (("a_major", self.a_major), ("b_major", self.b_major)):
             if not isinstance(given, str):
                 raise ProblemError(f"{name} must be text, k, m or n, got {given!r:.60}")
-        for name, flag in (("with_c", self.with_c), ("fast", self.fast)):
+        for name, flag in (("with_c", self.with_c), ("fast", self.fast), ("c_is_d", self.c_is_d)):
             if not isinstance(flag, bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
         supported = SUPPORTED_TYPES | PACKED_TYPES
@@ -224,17 +226,7 @@ class Problem:
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
         if self.has_k_groups and (self.a == "tf32" or self.pair or self.sparse or self.weights):
             raise ProblemError(f"groups along K must be of dense 8 or 16 bits, no pair, got {self}")
-        self._check_group_reductions(self.groups)
-
-    def _check_group_reductions(self, groups: Grouping) -> None:
-        """Rows of groups begin anywhere, and so do the units of partial results."""
-        reductions = [] if self.epilogue is None else self.epilogue.graph.reductions
-        for output in reductions if groups.along == "m" else ():
-            if "m" in output.reduced and not output.atomic:
-                what = f"{output.name} of groups of rows must be a sum along n, or a maximum"
-                raise ProblemError(f"{what}, got {output.reduction} along {output.reduced}")
-            if groups.scatter:
-                raise ProblemError(f"{output.name} must not reduce rows of D that are scattered")
+        groups.check_reductions(() if self.epilogue is None else self.epilogue.graph.reductions)
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -280,8 +272,14 @@ class Problem:
 
     @property
     def accumulates(self) -> bool:
-        """Whether the epilogue is a sum with D itself, which tensor copies can add to."""
-        return bool(self.epilogue and self.epilogue.accumulated) and self.align_d == 16
+        """Whether D becomes a sum with D itself, of f32, which tensor copies can add to."""
+        by_epilogue = bool(self.epilogue and self.epilogue.accumulated)
+        return self.align_d == 16 and (by_epilogue or (self.with_c and self.c_is_d))
+
+    @property
+    def loads_c(self) -> bool:
+        """Whether a kernel that can add to D loads C."""
+        return self.with_c and not self.accumulates
 
     @property
     def batched(self) -> bool:
@@ -388,7 +386,7 @@ class Problem:
         return replace(self, m=m, n=n, k=k)
 
     def __str__(self) -> str:
-        c = " + C" if self.with_c else " + D" if self.accumulates else ""
+        c = " + D" if self.accumulates else " + C" if self.with_c else ""
         batch = f"{self.batch} × " if self.batched else ""
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
         fast = " (fast accumulation)" if self.fast else ""

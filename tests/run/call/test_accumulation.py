@@ -24,7 +24,6 @@ from gemm_cases.tma_cases import FEW
 from rows import slow_but
 from tilewright.errors import EpilogueError, ProblemError
 from tilewright.run import VmDevice
-from tilewright.run.call import epilogue_call
 from tilewright.target import device_spec
 
 pytestmark = pytest.mark.vm
@@ -74,8 +73,8 @@ EXACT = A.astype(np.float32) @ B.astype(np.float32)
 @pytest.fixture
 def resident() -> Iterator[tuple[Resident, Resident]]:
     """A (column-major) and B; no earlier call has a fast path."""
-    for calls in (epilogue_call, import_module("tilewright.run.call.grouped.grouped_matmul")):
-        calls._fast_calls.by_key.clear()
+    for name in ("epilogue_call", "matmul", "grouped.grouped_matmul"):
+        import_module(f"tilewright.run.call.{name}")._fast_calls.by_key.clear()
     with registered(FAST_KIND):
         yield Resident.of(A.T).T, Resident.of(B)
 
@@ -153,6 +152,46 @@ def test_a_d_that_is_copied_is_not_added_to(resident: Any, prepared: Any) -> Non
     assert new is d and np.array_equal(d.numpy(), kept + EXACT)
     tilewright.matmul(x, y, epilogue=added, c=d, out=d)
     assert np.array_equal(d.numpy(), kept + 2 * EXACT) and not prepared.adds_by_copies
+
+
+def test_other_factors_after_calls_in_place(resident: Any, prepared: PreparedCalls) -> None:
+    x, y = resident
+    kept, other = whole(), whole()
+    d, c = Resident.of(kept), Resident.of(other)
+    steps = (
+        (d, 1.0, 1.0, True), (d, 1.0, 1.0, True), (d, 2.0, 1.0, False), (d, 1.0, 1.0, True),
+        (d, 1.0, -1.0, False), (d, 0.0, 1.0, False), (c, 1.0, 1.0, False), (d, 1, 1, True),
+        (d, 3.0, 0.0, False), (d, 1.0, 1.0, True), (c, 1.0, 1.0, False),
+    )  # fmt: skip
+    wanted = kept
+    for array, alpha, beta, adds in steps:
+        count = len(prepared)
+        tilewright.matmul(x, y, c=array, alpha=alpha, beta=beta, out=d)
+        wanted = alpha * EXACT + beta * (wanted if array is d else other)
+        assert np.array_equal(d.numpy(), wanted)
+        assert len(prepared) == count or prepared.adds_by_copies is adds
+    assert len(prepared) == 4  # adding, reading D or C, and not
+
+
+def test_a_factor_in_device_memory_reads_c(resident: Any, prepared: PreparedCalls) -> None:
+    x, y = resident
+    kept = whole()
+    d, one = Resident.of(kept), Resident.of(np.ones(1, np.float32))
+    for times in (1, 2):
+        tilewright.matmul(x, y, c=d, beta=one, out=d)
+        assert np.array_equal(d.numpy(), kept + times * EXACT)
+    assert len(prepared) == 1 and not prepared.adds_by_copies
+
+
+def test_plans_without_a_function_read_c(resident: Any) -> None:
+    x, y = resident
+    kept = whole()
+    d = Resident.of(kept)
+    plan = tilewright.plan(x, y, c=d, out=d)
+    for times, beta in enumerate((1.0, 1.0, 1.0), 1):
+        plan.run(x, y, c=d, beta=beta, out=d)
+        assert np.array_equal(d.numpy(), kept + times * EXACT)
+    assert "cp.reduce" not in plan.ptx
 
 
 def test_plans(resident: Any) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import tilewright
 from tilewright import dtypes
 from tilewright.run.call import two_products
-from tilewright.run.call.prepared_call import PreparedCall
+from tilewright.run.call.batching import prepared_products
+from tilewright.run.call.prepared_call import PreparedCall, prepare_call
 
 BF16 = dtypes.dtype("bf16").numpy
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-38, -3.4e38])
@@ -52,6 +53,28 @@ def dense(m: int, n: int, k: int, config: str | None, *batch: int) -> Accumulati
         return tilewright.matmul(a, b, epilogue=added, c=c, out=out, config=config, device=device)
 
     return AccumulationCase(hostile(rng, *batch, m, n), call)
+
+
+def by_beta(m: int, n: int, k: int, config: str | None, *batch: int) -> AccumulationCase:
+    """The same without an epilogue function: α = β = 1."""
+    rng = np.random.default_rng(m + n)
+    a, b = factor(rng, *batch, m, k), factor(rng, *batch, n, k).swapaxes(-1, -2)
+
+    def call(c: Any, out: Any, device: Any) -> Any:
+        return tilewright.matmul(a, b, c=c, beta=1.0, out=out, config=config, device=device)
+
+    return AccumulationCase(hostile(rng, *batch, m, n), call)
+
+
+def scaled_by_beta(m: int, n: int, k: int, config: str | None) -> AccumulationCase:
+    rng = np.random.default_rng(m)
+    x, y = (rng.standard_normal((rows, k)).astype(np.float32) for rows in (m, n))
+    a, b = tilewright.quantize(x, block=(1, 128)), tilewright.quantize(y, block=(128, 128))
+
+    def call(c: Any, out: Any, device: Any) -> Any:
+        return tilewright.matmul(a, b.T, c=c, beta=1.0, out=out, config=config, device=device)
+
+    return AccumulationCase(hostile(rng, m, n), call)
 
 
 def column_major(m: int, n: int, k: int, config: str | None) -> AccumulationCase:
@@ -118,6 +141,14 @@ ADDED_BY_COPIES: dict[str, Callable[[], AccumulationCase]] = {
     "along K, pingpong": lambda: along_k(136, 200, "tma:128x64x64:2p:3/1x2"),
     "scaled along K": lambda: scaled_along_k(96, 160, None),
     "scaled along K, swapped": lambda: scaled_along_k(260, 100, "tma:256x96x128:2:3~"),
+    "β": lambda: by_beta(150, 200, 136, None),
+    "β, three warpgroups": lambda: by_beta(300, 264, 136, "tma:192x96x64:3:3"),
+    "β, all tiles together": lambda: by_beta(300, 64, 136, "tma:128x64x64:2:3"),
+    "β, pingpong, swapped": lambda: by_beta(300, 264, 136, "tma:64x64x64:2p:3~"),
+    "β, stream-K": lambda: by_beta(130, 140, 1500, "tma:64x64x64:1:3+sk5"),
+    "β, split tail": lambda: by_beta(300, 264, 512, "tma:64x64x64:1:3+2"),
+    "β, stack": lambda: by_beta(72, 136, 64, None, 3),
+    "β, scaled": lambda: scaled_by_beta(160, 136, 384, None),
     "along M": lambda: along_m(136, 64, None, False),
     "along M, scaled": lambda: along_m(96, 256, "tma:128x96x128:2:3", True),
 }
@@ -125,25 +156,25 @@ ADDED_IN_REGISTERS: dict[str, Callable[[], AccumulationCase]] = {
     "unaligned rows": lambda: dense(100, 62, 64, None),
     "split-K": lambda: dense(150, 200, 512, "tma:64x64x64:1:3*2"),
     "multistage": lambda: dense(150, 200, 136, "128x128x32:2x2:4"),
+    "β, split-K": lambda: by_beta(150, 200, 512, "tma:64x64x64:1:3*2"),
+    "β, multistage": lambda: by_beta(150, 200, 136, "128x128x32:2x2:4"),
+    "β, unaligned rows": lambda: by_beta(100, 62, 64, None),
     "unaligned along K": lambda: along_k(64, 66, None),
 }
 CASES = ADDED_BY_COPIES | ADDED_IN_REGISTERS
 
 
 class PreparedCalls(list[PreparedCall]):
-    """The calls with an epilogue that are prepared while a test runs."""
+    """The calls that are prepared while a test runs."""
 
     def __init__(self, monkeypatch: Any) -> None:
         super().__init__()
-        one_call = two_products.one_call
+        for module in (two_products, prepared_products):
+            monkeypatch.setattr(module, "prepare_call", self._recorded)
 
-        def recorded(*arguments: Any) -> PreparedCall | None:
-            prepared = one_call(*arguments)
-            assert prepared is not None
-            self.append(prepared)
-            return prepared
-
-        monkeypatch.setattr(two_products, "one_call", recorded)
+    def _recorded(self, *arguments: Any) -> PreparedCall:
+        self.append(prepare_call(*arguments))
+        return self[-1]
 
     @property
     def adds_by_copies(self) -> bool:

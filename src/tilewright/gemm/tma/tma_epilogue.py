@@ -58,15 +58,15 @@ class EpilogueTile:
 
     @classmethod
     def of(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
-        by_tma = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
+        with_c, buffers = problem.loads_c, config.epilogue_buffers(problem.output.bits)
+        by_tma = problem.align_d == 16 and (problem.align_c == 16 or not with_c)
         out, columns = problem.output, config.tile[1]
         width = config.epilogue_width(out.bits)
-        align = min(problem.align_d, problem.align_c if problem.with_c else 16)
-        with_c, buffers = problem.with_c, config.epilogue_buffers(out.bits)
+        align = min(problem.align_d, problem.align_c if with_c else 16)
         together = by_tma and not with_c and config.stores_together(out.bits)
         return cls(
             out, problem.accumulator_type, width, columns, config.swap, with_c, by_tma, buffers,
-            together, align,
+            together, align, adds=problem.accumulates,
         )  # fmt: skip
 
     @classmethod

@@ -67,14 +67,14 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
     aligns = (problem.align_d, *(layout.align for layout in problem.epilogue.outputs))
     first = EpilogueTile.of(problem, config)
     width, columns = config.graph_epilogue_width(problem), config.d_tile(problem)[1]
-    tiles = [
+    return tuple(
         replace(
             first, type=dtype(output.type), width=width, columns=columns, with_c=False,
             by_tma=align == 16, buffers=EPILOGUE_BUFFERS, together=False, align=align,
+            adds=first.adds and output is problem.epilogue.graph.d,
         )
         for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
-    ]  # fmt: skip
-    return replace(tiles[0], adds=problem.accumulates), *tiles[1:]
+    )  # fmt: skip
 
 
 def more_outputs(k: Builder, operands: EpilogueOperands) -> list[OutputTensor]:

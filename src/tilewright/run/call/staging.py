@@ -82,8 +82,7 @@ class StagedCall:
 
     def _reads_d(self) -> bool:
         """Whether D's contents matter: the kernel writes the rows of groups only, or adds to D."""
-        epilogue = self.prepared.request.epilogue
-        return self.views.groups is not None or bool(epilogue and epilogue.accumulated)
+        return self.views.groups is not None or self.prepared.request.accumulates
 
     def _upload_d(self) -> int:
         """Upload D with its contents."""
