@@ -13,13 +13,13 @@ A row is KIND-GROUPS:SIZES, then the variants to time beside torch:
 
 A variant is a configuration, or ``chosen``; ``warp`` (chosen, with scales of A at a pitch that no
 tensor map has, so that a warp copies them), ``full`` (masked, without ``expected_rows``), ``add``
-(D = the product + D), ``sum`` (D = the product + C, another array), or ``bf16`` (the same in bf16),
-which may be followed by ``/`` and a configuration; along K ``deepgemm/FILE.cubin``
-(``compare/k_grouped_peer.py``). torch multiplies bf16, the rows of masked groups without gaps. A
-line of the Markdown table has median times of CUDA-graph replays, interleaved on a busy GPU
-(``--bursts``: with pauses), with random inputs that rotate past the L2; the ratio to torch; and the
-largest |error| / (|A| |B|) against f64 in some rows. Kernels are compiled in threads before
-anything is timed. Needs an NVIDIA GPU of sm_90a and PyTorch.
+(D = the product + C), or ``bf16`` (the same in bf16), which may be followed by ``/`` and a
+configuration; along K ``deepgemm/FILE.cubin`` (``compare/k_grouped_peer.py``). torch multiplies
+bf16, the rows of masked groups without gaps. A line of the Markdown table has median times of
+CUDA-graph replays, interleaved on a busy GPU (``--bursts``: with pauses), with random inputs that
+rotate past the L2; the ratio to torch; and the largest |error| / (|A| |B|) against f64 in some
+rows. Kernels are compiled in threads before anything is timed. Needs an NVIDIA GPU of sm_90a and
+PyTorch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ROWS = (
 DEVICE, E4M3, BF16 = "cuda", torch.float8_e4m3fn, torch.bfloat16
 CHECKED = 8  # rows of a group
 MOST_SETS = 8  # of inputs
-ADDENDS = {"add": "d", "sum": "c"}  # what variants add to the product
+ADDENDS = {"add": "d", "sum": "c"}  # the C of variants: D itself, and (``sum``) another matrix
 Work = Callable[[int], Any]
 
 
