@@ -58,6 +58,7 @@ ROWS = (
 DEVICE, E4M3, BF16 = "cuda", torch.float8_e4m3fn, torch.bfloat16
 CHECKED = 8  # rows of a group
 MOST_SETS = 8  # of inputs
+ADDENDS = {"add": "d", "sum": "c"}  # the C of variants: D itself, and (``sum``) another matrix
 Work = Callable[[int], Any]
 
 
@@ -173,7 +174,7 @@ class Case:
             right = Scaled(s["b"][0], s["sb"][0], (128, 128))
             return tilewright.matmul(left, right, out=s["d"], **options)
         right = Scaled(s["b"], s["sb"], (128, 1) if self.along_k else (128, 128))
-        more = {"epilogue": added, "c": s["c"]} if kind == "add" else {}
+        more = {"epilogue": added, "c": s[ADDENDS[kind]]} if kind in ADDENDS else {}
         return tilewright.grouped_matmul(left, right, out=s["d"], **options, **more)
 
     def error(self, name: str) -> float:

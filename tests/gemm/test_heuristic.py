@@ -247,3 +247,13 @@ def test_clusters_in_one_wave(problem: Problem, config: str, faster: bool) -> No
     assert isinstance(found, TmaConfig)
     single = estimate(problem, replace(found, cluster=(1, 1)), DEFAULT_DEVICE)
     assert (estimate(problem, found, DEFAULT_DEVICE) < single) == faster
+
+
+def test_d_is_added_to_by_the_kernel_that_can() -> None:
+    """Not by ``multistage``, whose cost model takes reads of D to be free."""
+    joined = replace(bf16(8192, 8192, 64), d="f32", with_c=True, c_is_d=True)
+    assert joined.accumulates and isinstance(choose(joined, DEFAULT_DEVICE), TmaConfig)
+    for other in (replace(joined, align_d=8), replace(joined, c_is_d=False)):
+        assert not other.accumulates
+    unaligned = replace(joined, align_a=8)
+    assert not all(isinstance(config, TmaConfig) for _, config in ranked(unaligned, DEFAULT_DEVICE))

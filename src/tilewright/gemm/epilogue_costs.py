@@ -13,7 +13,6 @@ import numpy as np
 
 from ..dtypes import dtype
 from .columns import Column
-from .epilogue.bound_epilogue import BoundEpilogue
 from .epilogue.graph import ROUND, SOURCES, EpilogueGraph, Node
 from .problem import Problem
 from .shared_costs import CYCLE
@@ -56,12 +55,11 @@ class EpilogueCost(NamedTuple):
 
 def epilogue_cost(problem: Problem) -> EpilogueCost:
     """The cost of a problem's epilogue function; zeros where it has none."""
-    return EpilogueCost() if problem.epilogue is None else _cost(problem.epilogue)
+    return EpilogueCost() if problem.epilogue is None else _cost(problem.epilogue.graph)
 
 
 @lru_cache(maxsize=64)
-def _cost(bound: BoundEpilogue) -> EpilogueCost:
-    graph = bound.graph
+def _cost(graph: EpilogueGraph) -> EpilogueCost:
     issued = sum(map(_instructions, graph.nodes)) + STORE_INSTRUCTIONS * len(graph.tensors)
     issued += REDUCTION_INSTRUCTIONS * len(graph.reductions)
     mufu = sum(map(_is_mufu, graph.nodes))
@@ -108,7 +106,9 @@ def tma_function_seconds(
     if problem.epilogue is None:
         none = np.zeros(len(configs.stages))
         return none, none
-    cost, by_tma = epilogue_cost(problem), configs.loads_by_tma(problem)
+    bound = problem.epilogue
+    cost = _cost(bound.added if problem.accumulates else bound.graph)
+    by_tma = configs.loads_by_tma(problem)
     d_rows, d_columns = configs.d_tile(problem)
     elements = d_rows * d_columns
     loads = cost.vector_loads + np.where(by_tma, cost.copied_loads, cost.matrix_loads)

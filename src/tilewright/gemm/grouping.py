@@ -11,9 +11,14 @@ are indices: row i of the product is row gather[i] of A, and is written to row s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import ProblemError
+
+if TYPE_CHECKING:
+    from .epilogue.graph import EpilogueOutput
 
 INDEX_TYPES = ("s32", "s64")
 # What the array has: the end of each group; the begin of the first group and then the ends; the
@@ -53,6 +58,17 @@ class Grouping:
         indexed = self.form in (ENDS, OFFSETS) and self.along == "m"
         if (self.gather or self.scatter) and not indexed:
             raise ProblemError("gather and scatter must be of groups of rows by offsets")
+
+    def check_reductions(self, outputs: Iterable[EpilogueOutput]) -> None:
+        """Raise ProblemError for outputs that cannot be reduced: rows of groups begin anywhere, and
+        so do the units of partial results.
+        """
+        for output in outputs if self.along == "m" else ():
+            if "m" in output.reduced and not output.atomic:
+                what = f"{output.name} of groups of rows must be a sum along n, or a maximum"
+                raise ProblemError(f"{what}, got {output.reduction} along {output.reduced}")
+            if self.scatter:
+                raise ProblemError(f"{output.name} must not reduce rows of D that are scattered")
 
     @property
     def has_capacity(self) -> bool:

@@ -86,7 +86,8 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
         estimates, order = ordered(problem, by_tma, catalog, rows, device)
         seconds.append(estimates)
     if not _only_by_tma(problem) and (
-        by_tma is None or (problem.input.bits == 16 and not problem.sparse)
+        by_tma is None
+        or (problem.input.bits == 16 and not problem.sparse and not _adds_by_tma(problem))
     ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device, is_stack_of_tiny(problem))
         if others:
@@ -130,6 +131,15 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
 def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
     by_wgmma = problem.a not in (simt.TYPE, "f64", *PACKED_TYPES)
     return by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
+
+
+def _adds_by_tma(problem: Problem) -> bool:
+    """Whether kernel ``tma`` adds to D in memory and copies no matrix first. ``multistage`` reads D
+    into registers, which its cost model does not know: large D with K below 128 took four times
+    the estimate.
+    """
+    aligned = relayout_problem(problem) == problem
+    return problem.accumulates and aligned and not is_stack_of_tiny(problem)
 
 
 def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:

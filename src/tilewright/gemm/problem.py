@@ -106,7 +106,8 @@ class Problem:
     sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored without half of its elements,
     K-major. ``groups``: there are ``batch`` groups of rows, each with a matrix B of its own, and M
     counts the rows of all groups, or is the capacity of each; or groups along K, each with a D of
-    its own, and K counts all of them. Raises DtypeError, ProblemError.
+    its own, and K counts all of them. ``c_is_d``: C is in D's memory, α = β = 1. Raises DtypeError,
+    ProblemError.
     """
 
     m: int
@@ -130,6 +131,7 @@ class Problem:
     weights: WeightFormat | None = None
     sparse: str = ""
     groups: Grouping | None = None
+    c_is_d: bool = False
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -142,7 +144,7 @@ class Problem:
         for name, given in (("a_major", self.a_major), ("b_major", self.b_major)):
             if not isinstance(given, str):
                 raise ProblemError(f"{name} must be text, k, m or n, got {given!r:.60}")
-        for name, flag in (("with_c", self.with_c), ("fast", self.fast)):
+        for name, flag in (("with_c", self.with_c), ("fast", self.fast), ("c_is_d", self.c_is_d)):
             if not isinstance(flag, bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
         supported = SUPPORTED_TYPES | PACKED_TYPES
@@ -199,12 +201,10 @@ class Problem:
     def _check_sparse(self) -> None:
         if self.sparse not in ("", "a", "b"):
             raise ProblemError(f"sparse must be a, b or empty, got {self.sparse!r:.60}")
-        if not self.sparse:
-            return
-        if self.a not in SPARSE_TYPES:
+        if self.sparse and self.a not in SPARSE_TYPES:
             allowed = ", ".join(SPARSE_TYPES)
             raise DtypeError(f"a sparse matrix must be of {allowed}, got {self.a}")
-        if self.weights is not None:
+        if self.sparse and self.weights is not None:
             raise ProblemError("a sparse matrix excludes prepared weights")
 
     def _check_groups(self) -> None:
@@ -226,17 +226,7 @@ class Problem:
             raise DtypeError(f"a grouped product of {self.a} is not supported", hint=hint)
         if self.has_k_groups and (self.a == "tf32" or self.pair or self.sparse or self.weights):
             raise ProblemError(f"groups along K must be of dense 8 or 16 bits, no pair, got {self}")
-        self._check_group_reductions(self.groups)
-
-    def _check_group_reductions(self, groups: Grouping) -> None:
-        """Rows of groups begin anywhere, and so do the units of partial results."""
-        reductions = [] if self.epilogue is None else self.epilogue.graph.reductions
-        for output in reductions if groups.along == "m" else ():
-            if "m" in output.reduced and not output.atomic:
-                what = f"{output.name} of groups of rows must be a sum along n, or a maximum"
-                raise ProblemError(f"{what}, got {output.reduction} along {output.reduced}")
-            if groups.scatter:
-                raise ProblemError(f"{output.name} must not reduce rows of D that are scattered")
+        groups.check_reductions(() if self.epilogue is None else self.epilogue.graph.reductions)
 
     def _check_alignments(self) -> None:
         narrow, wide = max(1, self.input.bits // 8), self.output.bits // 8
@@ -278,8 +268,18 @@ class Problem:
     @property
     def promoted(self) -> bool:
         """Whether accumulators are promoted: added in f32 outside the tensor core."""
-        plain = self.a in FP8 and self.weights is None
-        return plain and (not self.fast or self.scaling is not None)
+        return self.a in FP8 and not self.weights and (not self.fast or self.scaling is not None)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether D becomes a sum with D itself, of f32, which tensor copies can add to."""
+        by_epilogue = bool(self.epilogue and self.epilogue.accumulated)
+        return self.align_d == 16 and (by_epilogue or (self.with_c and self.c_is_d))
+
+    @property
+    def loads_c(self) -> bool:
+        """Whether a kernel that can add to D loads C."""
+        return self.with_c and not self.accumulates
 
     @property
     def batched(self) -> bool:
@@ -360,9 +360,8 @@ class Problem:
             rows, chunk = self.sparse_rows, sparsity_pattern(self.a)[1]
             inputs += rows * self.k * 4 // chunk - rows * self.k * self.input.bits // 2
         outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
-        more = (
-            self.epilogue.operand_bits(self.m, self.d_columns, self.batch) if self.epilogue else 0
-        )
+        sizes = self.m, self.d_columns, self.batch
+        more = self.epilogue.operand_bits(*sizes) if self.epilogue else 0
         return int(inputs + outputs) // 8 * self.batch + more // 8
 
     @property
@@ -387,12 +386,12 @@ class Problem:
         return replace(self, m=m, n=n, k=k)
 
     def __str__(self) -> str:
-        c, batch = " + C" if self.with_c else "", f"{self.batch} × " if self.batched else ""
+        c = " + D" if self.accumulates else " + C" if self.with_c else ""
+        batch = f"{self.batch} × " if self.batched else ""
         a = self.a if self.a == self.b else f"{self.a} × {self.b}"
         fast = " (fast accumulation)" if self.fast else ""
-        scaling = f", {self.scaling}" if self.scaling else ""
-        scaling += f", {self.weights}" if self.weights else ""
-        scaling += f", sparse {self.sparse.upper()}" if self.sparse else ""
+        sparse = self.sparse and f"sparse {self.sparse.upper()}"
+        traits = self.scaling, self.weights, sparse, self.groups
+        more = "".join(f", {x}" for x in traits if x)
         product = f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()}"
-        scaling += f", {self.groups}" if self.groups else ""
-        return f"{product} → {self.d}{c}{fast}{scaling}"
+        return f"{product} → {self.d}{c}{fast}{more}"

@@ -13,7 +13,15 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from ...dtypes import dtype
-from .graph import BIT, BITMASK, TENSOR, EpilogueGraph, EpilogueInput, EpilogueOutput
+from .graph import (
+    BIT,
+    BITMASK,
+    TENSOR,
+    EpilogueGraph,
+    EpilogueInput,
+    EpilogueOutput,
+    without_sum,
+)
 
 TENSOR_COPY_BYTES = 16  # must divide the address and the strides of what a tensor copy loads
 MAX_LOADED_BYTES = 8  # of an element of D, from all inputs that tensor copies load
@@ -36,13 +44,20 @@ class EpilogueOperandLayout(NamedTuple):
 class BoundEpilogue:
     """A graph with the layouts of its inputs (in the order of ``graph.inputs``) and of the tensor
     outputs after D (in the order of ``graph.tensors[1:]``). ``in_table``: a problem table has the
-    addresses and strides of the inputs, which threads load.
+    addresses and strides of the inputs, which threads load. ``accumulated``: the input that is D
+    itself, which D is the sum with (``without_sum``); empty: none.
     """
 
     graph: EpilogueGraph
     inputs: tuple[EpilogueOperandLayout, ...] = ()
     outputs: tuple[EpilogueOperandLayout, ...] = ()
     in_table: bool = False
+    accumulated: str = ""
+
+    @property
+    def added(self) -> EpilogueGraph:
+        """The graph of what is added to D; of D where there is no such sum."""
+        return without_sum(self.graph, self.accumulated) or self.graph
 
     @property
     def output_bytes(self) -> tuple[int, ...]:
@@ -72,7 +87,7 @@ class BoundEpilogue:
         for name, source, layout in self.named_inputs():
             bits = dtype(source.type).bits
             aligned = layout.contiguous and layout.align == TENSOR_COPY_BYTES
-            if source.type == BIT or self.in_table:
+            if source.type == BIT or self.in_table or source.name == self.accumulated:
                 continue
             if "mn" in source.varies and bits <= 32 and aligned and bits <= left:
                 left -= bits

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...errors import EpilogueError
@@ -22,6 +23,7 @@ TENSOR = "tensor"  # an output with an element for each element of D
 BIT = "b1"  # the type of inputs that are bitmasks; their values are conditions
 BITMASK = "bitmask"  # an output with a bit for each element of D (``bitmasks``)
 BITMASK_COLUMNS = 8  # of a byte
+SUM_TYPE = "f32"  # of D and of an operand that is D, where a kernel adds to D
 
 
 class Node(NamedTuple):
@@ -223,3 +225,31 @@ class GraphBuilder:
         if output.reduction == TENSOR and node.op == ROUND and node.attributes == (output.type,):
             return output._replace(node=node.args[0])
         return output
+
+
+@lru_cache(maxsize=256)
+def without_sum(graph: EpilogueGraph, name: str) -> EpilogueGraph | None:
+    """The graph whose D is x where that of ``graph`` is x + ``name``, an f32 matrix that nothing
+    else reads; None for any other graph.
+
+    Where the operand is the array that D is written to, a kernel may add x to D in memory. The bits
+    are those of the sum in registers: both round to nearest, keep subnormals and have one NaN, and
+    each element is added to once.
+    """
+    output = graph.d
+    last = graph.nodes[output.node]
+    if (last.op, last.type, output.type) != ("add", SUM_TYPE, SUM_TYPE):
+        return None
+    loads = [i for i in last.args if _is_load(graph.nodes[i], name)]
+    if len(loads) != 1:
+        return None
+    rest = next(i for i in last.args if i != loads[0])
+    builder = GraphBuilder()
+    builder.nodes = list(graph.nodes)
+    outputs = tuple(o._replace(node=rest) if o is output else o for o in graph.outputs)
+    found = builder.graph(outputs, graph.named)
+    return None if any(source.name == name for source in found.inputs) else found
+
+
+def _is_load(node: Node, name: str) -> bool:
+    return node.op == LOAD and node.attributes[:2] == (name, SUM_TYPE)

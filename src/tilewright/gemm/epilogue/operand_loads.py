@@ -44,13 +44,17 @@ class TileElements:
 
 class EpilogueOperands:
     """The inputs of an epilogue within a kernel. ``parameters`` has their fields ``x0``, …;
-    ``limits``: M and N. ``load_scalars`` comes first.
+    ``limits``: M and N. ``load_scalars`` comes first. ``adds``: the kernel adds to D what would
+    else be the sum with D.
     """
 
     def __init__(
-        self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any]
-    ) -> None:
+        self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any],
+        *, adds: bool = False,
+    ) -> None:  # fmt: skip
         self.k, self.bound, self.parameters, self.limits = k, bound, parameters, limits
+        self.graph = bound.added if adds else bound.graph
+        self._read = {source.name for source in self.graph.inputs}
         self.layouts = {name: layout for name, _, layout in bound.named_inputs()}
         self.scalars: dict[str, Any] = {}
 
@@ -74,17 +78,17 @@ class EpilogueOperands:
         columns = dict(loaded) | {
             source.name: self.load(name, source, layout, elements)
             for name, source, layout in self.bound.named_inputs()
-            if source.varies and source.name not in loaded
+            if source.varies and source.name in self._read and source.name not in loaded
         }
         results = []
         for i, (accumulator, offset) in enumerate(zip(accumulators, elements.offsets, strict=True)):
             inputs = self.scalars | {name: column[i] for name, column in columns.items()}
             indices = self._indices(elements, offset)
-            results.append(element_values(self.k, self.bound.graph, accumulator, inputs, indices))
+            results.append(element_values(self.k, self.graph, accumulator, inputs, indices))
         return [list(column) for column in zip(*results, strict=True)]
 
     def _indices(self, elements: TileElements, offset: Offset) -> Mapping[str, Any]:
-        if not any(node.op == "index" for node in self.bound.graph.nodes):
+        if not any(node.op == "index" for node in self.graph.nodes):
             return {}
         batch = self.k.const("u32", 0) if elements.batch is None else elements.batch
         row, column = elements.row + offset[0], elements.column + offset[1]

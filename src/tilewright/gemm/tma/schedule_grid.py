@@ -99,7 +99,7 @@ def schedules(
 def _may_stream_k(problem: Problem) -> bool:
     """Whether stream-K is a candidate, with pingpong: of plain products, which were measured."""
     more = problem.epilogue, problem.weights, problem.scaling, problem.groups
-    plain = all(x is None for x in more) and not problem.sparse and not problem.with_c
+    plain = all(x is None for x in more) and not problem.sparse and not problem.loads_c
     return plain and problem.input.bits == 16 and problem.batch == 1
 
 

@@ -293,11 +293,11 @@ def _max_accumulator_registers(problem: Problem, config: Geometry) -> Any:
     """Accumulator registers per thread, at most: the epilogue needs some where it reads C, and
     where rows of D or C are not aligned to 16 bytes.
     """
-    aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16
-    uses, three = problem.with_c + (not aligned), config.consumers == 3
+    aligned = min(problem.align_d, problem.align_c if problem.loads_c else 16) == 16
+    uses, three = problem.loads_c + (not aligned), config.consumers == 3
     most = select(three, MAX_ACCUMULATOR_REGISTERS_OF_3, MAX_ACCUMULATOR_REGISTERS)
     most = select(config.consumers == 4, MAX_ACCUMULATOR_REGISTERS_OF_4, most)
     taken = uses * select(three, EPILOGUE_REGISTERS_OF_3, EPILOGUE_REGISTERS)
-    if problem.with_c and problem.output.bits == 32:
+    if problem.loads_c and problem.output.bits == 32:
         taken = taken + F32_C_REGISTERS
     return select(config.stores_partial, most, most - taken)

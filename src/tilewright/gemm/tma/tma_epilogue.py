@@ -54,18 +54,19 @@ class EpilogueTile:
     together: bool  # all tiles are staged behind one barrier, in a buffer each
     align: int = 16  # bytes per access, where not by tensor copies
     scaled: bool = True
+    adds: bool = False  # tensor copies add to D
 
     @classmethod
     def of(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
-        by_tma = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
+        with_c, buffers = problem.loads_c, config.epilogue_buffers(problem.output.bits)
+        by_tma = problem.align_d == 16 and (problem.align_c == 16 or not with_c)
         out, columns = problem.output, config.tile[1]
         width = config.epilogue_width(out.bits)
-        align = min(problem.align_d, problem.align_c if problem.with_c else 16)
-        with_c, buffers = problem.with_c, config.epilogue_buffers(out.bits)
+        align = min(problem.align_d, problem.align_c if with_c else 16)
         together = by_tma and not with_c and config.stores_together(out.bits)
         return cls(
             out, problem.accumulator_type, width, columns, config.swap, with_c, by_tma, buffers,
-            together, align,
+            together, align, adds=problem.accumulates,
         )  # fmt: skip
 
     @classmethod
@@ -372,15 +373,16 @@ def copy_fragment(
 def copy_by_tma(
     k: Builder, buffer: Tensor, map_: Any, at: Any, tile: EpilogueTile, barrier: Any
 ) -> None:
-    """Store a tile at (along rows of D, across, batch) by tensor copies, or load it if there is a
-    barrier.
+    """Store a tile at (along rows of D, across, batch) by tensor copies, or add it to what is
+    there, or load it if there is a barrier.
     """
+    store = k.tma_reduce if tile.adds else k.tma_store
     along, *others = (x for x in at if x is not None)
     for i in range(tile.d_columns // tile.copy_columns):
         here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")
         here_at = (along + i * tile.copy_columns if i else along, *others)
         if barrier is None:
-            k.tma_store(map_, here_at, here)
+            store(map_, here_at, here)
         else:
             k.tma_load(here, map_, here_at, barrier)
 

@@ -161,7 +161,8 @@ class TmaKernel:
         )  # fmt: skip
         self.operands = None
         if self.problem.epilogue:
-            self.operands = EpilogueOperands(k, self.problem.epilogue, p, self.d_limits)
+            bound, adds = self.problem.epilogue, self.problem.accumulates
+            self.operands = EpilogueOperands(k, bound, p, self.d_limits, adds=adds)
             self.operands.load_scalars(early=True)
         depth = k.select(self.scalars[0] == 0.0, 0, p.k)
         self.scheduler = self._tile_scheduler(depth)
@@ -285,8 +286,7 @@ class TmaKernel:
         state = self.stages.pipeline.make_consumer_state()
         mainloop = self._mainloop(consumer, state)
         epilogue, partials = self._epilogues(consumer, d, c)
-        exchange = self._exchange(consumer)
-        joined = self._joined(consumer)
+        exchange, joined = self._exchange(consumer), self._joined(consumer)
         split = config.split > 1 and not joined
         if self.order:
             self.order.start()

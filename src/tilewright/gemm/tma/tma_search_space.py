@@ -241,7 +241,7 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     accumulator registers: with a C, or where D is not stored by tensor copies.
     """
     (bm, _, _, swap), table = warpgroups, _table(problem, warpgroups)
-    if problem.with_c or relayout_problem(problem).align_d < 16:
+    if problem.loads_c or relayout_problem(problem).align_d < 16:
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
     right = problem.a_major if swap else problem.b_major

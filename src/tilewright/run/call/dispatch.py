@@ -7,6 +7,7 @@ a multiple of 16 bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ class Dispatch:
         self.original_problem = self._problem(layouts)
         database = tuning_database()
         self.tuning_result = (
-            database.find(self.original_problem, target)
+            database.find(replace(self.original_problem, c_is_d=False), target)
             if config is None
             and request.epilogue is None
             and request.scales is None
@@ -163,10 +164,15 @@ class Dispatch:
             with_c=request.reads_c, align_a=left.align, align_b=align_b,
             align_c=align_c, align_d=min(layouts["d"].align, self._most_align()),
             batch=request.matrices, fast=request.fast_accum and a in FP8,
-            epilogue=self._bound_epilogue(), pair="b2" in layouts, scaling=self._scaling(),
-            weights=weights, sparse=self._sparse(),
+            epilogue=self._bound_epilogue(layouts["d"]), pair="b2" in layouts,
+            scaling=self._scaling(), weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
+            c_is_d=request.c_is_d and self._is_in_place(layouts["d"]),
         )  # fmt: skip
+
+    def _is_in_place(self, d: MatrixLayout) -> bool:
+        """Whether the kernel writes D itself, not a copy of it with this layout."""
+        return layout_with_order(self._d, d.row_major) == d
 
     def _most_align(self) -> int:
         """The alignment of outputs that the kernel makes use of, at most."""
@@ -209,7 +215,7 @@ class Dispatch:
             limits[SCATTER] = gemm.MatrixStrides(groups.d_rows)
         return limits
 
-    def _bound_epilogue(self) -> BoundEpilogue | None:
+    def _bound_epilogue(self, d: MatrixLayout) -> BoundEpilogue | None:
         """The epilogue for the kernel's D, which is transposed if ``swapped``."""
         request = self.request.epilogue
         if request is None:
@@ -222,7 +228,9 @@ class Dispatch:
         layouts = self._gathered(graph, layouts)
         outputs, most = layouts[len(graph.inputs) :], self._most_align()
         outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
-        bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], outputs)
+        accumulated = request.accumulated if self._is_in_place(d) else ""
+        inputs = layouts[: len(graph.inputs)]
+        bound = BoundEpilogue(graph, inputs, outputs, accumulated=accumulated)
         check_operands(bound)
         return bound
 

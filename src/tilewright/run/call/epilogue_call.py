@@ -49,6 +49,7 @@ from .prepared_call import Addresses, PreparedCall
 from .request import (
     BlockScales,
     MatmulOptions,
+    Request,
 )
 from .scaled.block_scale_views import request_with_scales
 from .scaled.scaled_operands import has_quantized, without_scales
@@ -133,6 +134,8 @@ def launch_with_epilogue(
         request, scale_views = request_with_scales(requested.request, scales)
         requested = requested._replace(request=request)
     request, graph = requested.request, requested.graph
+    if problem is not None:
+        request = _as_planned(request, problem)
     device = device_for_arrays(requested.device, options.device)
     prepared = two_products.one_call(request, device, options.config)
     if prepared is None:
@@ -203,6 +206,13 @@ def _launch_parts(
     ]
     array_view.mark_written(results.values())
     return calls[-1]._replace(outputs=results, in_place=False)
+
+
+def _as_planned(request: Request, problem: gemm.Problem) -> Request:
+    """The request, which reads D as an operand where the plan does not accumulate in place."""
+    if request.epilogue is None or (problem.epilogue and problem.epilogue.accumulated):
+        return request
+    return request._replace(epilogue=request.epilogue._replace(accumulated=""))
 
 
 def _results(requested: RequestedEpilogue, empty: Callable[[Shape, str], Any]) -> dict[str, Any]:

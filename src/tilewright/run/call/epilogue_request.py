@@ -30,6 +30,7 @@ from .alpha_beta import ALPHA, BETA, ScaleFactor, scale_factor
 from .batching.batch_dimensions import is_one_product
 from .batching.epilogue_batch import EpilogueBatch, epilogue_batches
 from .matrix_layout import MAX_ALIGN, signature_of
+from .operands.accumulated_operand import accumulated_operand
 from .operands.array_operand import INTEGER_TYPES, ArrayOperand, array_operand
 from .operands.output_overlap import common_device
 from .request import (
@@ -217,12 +218,14 @@ def _requested(
         out = outs.get(traced_graph(*traced, None).d.name)
     vout = None if out is None else array_view.view(out)
     graph = traced_graph(*traced, vout)
+    part = None
     if vout is not None:
         common_device(va, vb, vb2, vout)
         part = vout if batch is None else batch.part("out", vout)
         plain = plain._replace(out=signature_of(part))
         outs[graph.d.name] = out
-    request = _request(plain, graph, operands, where, outs)
+    accumulated = accumulated_operand(graph, operands.arrays, part, groups)
+    request = _request(plain, graph, operands, where, outs, accumulated)
     return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, call.given, outs, batch)
 
 
@@ -330,8 +333,9 @@ def traced_graph(
 
 
 def _request(
-    plain: Request, graph: EpilogueGraph, operands: Operands, where: str, outs: Mapping[str, Any]
-) -> Request:
+    plain: Request, graph: EpilogueGraph, operands: Operands, where: str, outs: Mapping[str, Any],
+    accumulated: str,
+) -> Request:  # fmt: skip
     """The request with the signatures of all arrays of the epilogue."""
     m, n = plain.mnk[:2]
     signatures: list[OperandSignature | None] = []
@@ -343,7 +347,7 @@ def _request(
         array = outs.get(output.name) if where != "cpu" else None
         misalignment = 0 if array is None else array_view.view(array).address % MAX_ALIGN
         signatures.append(OperandSignature(output.type, row_major, misalignment))
-    epilogue_request = EpilogueRequest(graph, tuple(signatures))
+    epilogue_request = EpilogueRequest(graph, tuple(signatures), accumulated)
     return plain._replace(dtype=graph.d.type, epilogue=epilogue_request)
 
 

@@ -19,7 +19,7 @@ from ..arrays import array_view
 from ..arrays.array_kind import Shape
 from ..devices.array_placement import stream_for_arrays, wait_for_hidden_streams
 from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta, has_several
-from .batching.prepared_products import prepare
+from .batching.prepared_products import is_accumulated, prepare
 from .fast_path import (
     CallCache,
     CallForm,
@@ -177,7 +177,7 @@ def slow_call(
     a, b, c, out, alpha, beta, block_scales = arguments
     if has_several(alpha) or has_several(beta):
         return _call_with_factors(arguments, options, problem)
-    products, scales, d = prepare(arguments, options)
+    products, scales, d = prepare(arguments, options, accumulate=problem is None)
     more = () if block_scales is None else (block_scales.a, block_scales.b)
     fast_call = None
     for prepared, _ in products:
@@ -259,12 +259,17 @@ def _fast_call(
     on_device = [name for name, scale in zip(names, scales, strict=True) if scale.address]
     arrays |= {name: factors[name] for name in on_device}
     numbers = tuple(name for name in names if name not in on_device)
+    views = (array_view.view(given[name]) if name in given else None for name in "cd")
+    in_place = request.c_is_d or (is_accumulated(*views) and not on_device)
 
     def values(*given: Any) -> ScaleFactors | None:
         by_name = dict(zip(numbers, given, strict=True))
         alpha, beta = (by_name.get(name, 1.0) for name in names)
         found = alpha_and_beta(alpha, beta, request.a.device, request.scale_dtype)
         if any(scale.address for scale in found) or bool(found[1].value) is not request.reads_c:
+            return None
+        # adding to D takes a kernel of its own
+        if in_place and request.c_is_d is not all(scale.value == 1.0 for scale in found):
             return None
         prepared.check_scales(found)
         return found

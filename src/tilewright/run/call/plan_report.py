@@ -186,10 +186,15 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
 
 
 def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:
-    """The operands of the epilogue that a warp loads into shared memory."""
+    """The operands of the epilogue that a warp loads into shared memory, or that is D."""
     config, problem = plan.config, plan.problem
     assert isinstance(config, gemm.TmaConfig)
     lines = []
+    if problem.accumulates and not config.stores_partial:
+        assert problem.epilogue is not None
+        lines.append(
+            f"{problem.epilogue.accumulated} is D: the rest is added to D by tensor copies"
+        )
     if names := ", ".join(operand.source.name for operand in loaded_operands(problem, config)):
         stages = _count(config.load_stages(problem), "epilogue tile")
         size = config.load_bytes(problem) / 1024

@@ -60,7 +60,7 @@ class StagedCall:
             b = self._upload_matrix(views.b, layouts["b"], "b")
         if views.c is not None:
             c = self._upload_matrix(views.c, layouts["c"])
-        d = self._upload_d() if views.groups else self._alloc_matrix(views.d, layouts["d"])
+        d = self._upload_d() if self._reads_d() else self._alloc_matrix(views.d, layouts["d"])
         workspace = self._alloc(prepared.workspace) if prepared.workspace else 0
         b2 = 0
         if views.b2 is not None:
@@ -80,8 +80,12 @@ class StagedCall:
             metadata=(metadata, metadata2), groups=groups,
         )  # fmt: skip
 
+    def _reads_d(self) -> bool:
+        """Whether D's contents matter: the kernel writes the rows of groups only, or adds to D."""
+        return self.views.groups is not None or self.prepared.request.accumulates
+
     def _upload_d(self) -> int:
-        """Upload D, of which the kernel writes the rows of groups only."""
+        """Upload D with its contents."""
         return self._upload_matrix(self.views.d, self.prepared.layouts["d"])
 
     def _upload_compact(self, view: ArrayView) -> int:

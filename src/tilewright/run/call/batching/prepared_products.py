@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....errors import ProblemError
+from ....gemm.epilogue.graph import SUM_TYPE
 from ....lazy_imports import deferred
 from ...arrays import array_view
 from ...arrays.array_kind import Shape
@@ -12,7 +13,12 @@ from ...arrays.array_view import ArrayView
 from ...devices.array_placement import device_for_arrays
 from ..alpha_beta import ScaleFactors, alpha_and_beta
 from ..matrix_layout import OperandViews
-from ..operands.output_overlap import check_factors_apart, check_output_overlap, common_device
+from ..operands.output_overlap import (
+    check_factors_apart,
+    check_output_overlap,
+    common_device,
+    is_same,
+)
 from ..prepared_call import PreparedCall, prepare_call
 from ..request import (
     MatmulArguments,
@@ -38,8 +44,12 @@ class PreparedProducts(NamedTuple):
     d: Any
 
 
-def prepare(arguments: MatmulArguments, options: MatmulOptions) -> PreparedProducts:
-    """Stages 1 to 3 and the result array: everything before the first launch."""
+def prepare(
+    arguments: MatmulArguments, options: MatmulOptions, *, accumulate: bool = False
+) -> PreparedProducts:
+    """Stages 1 to 3 and the result array: everything before the first launch. ``accumulate``: the
+    kernel may be one that adds to D where C is D, and α and β are 1.
+    """
     a, b, c, out, alpha, beta, block_scales = arguments
     kind = array_view.kind_of(a)
     views = {"a": kind.view(a), "b": array_view.view(b)}
@@ -60,7 +70,12 @@ def prepare(arguments: MatmulArguments, options: MatmulOptions) -> PreparedProdu
     if reads_c and vc is None:
         raise ProblemError("c must be given if beta is not 0", hint="c=out accumulates into out")
     on = device_for_arrays(arrays_on, options.device)
-    calls = [prepare_call(r._replace(reads_c=reads_c), on, options.config) for r in requests]
+    in_place = accumulate and all(x.value == 1.0 and not x.address for x in scales)
+    requests = [
+        r._replace(reads_c=reads_c, c_is_d=in_place and is_accumulated(x.get("c"), x.get("out")))
+        for r, x in zip(requests, parts, strict=True)
+    ]
+    calls = [prepare_call(r, on, options.config) for r in requests]
     calls[0].check_scales(scales)
     if vd is None:
         out = kind.empty(a, request.output_shape if shape is None else shape, request.dtype)
@@ -77,6 +92,11 @@ def prepare(arguments: MatmulArguments, options: MatmulOptions) -> PreparedProdu
         for x in parts
     ]
     return PreparedProducts(list(zip(calls, operands, strict=True)), scales, out)
+
+
+def is_accumulated(c: ArrayView | None, out: ArrayView | None) -> bool:
+    """Whether C is the array that D is written to, of the type that kernels add to in memory."""
+    return c is not None and out is not None and out.dtype == SUM_TYPE and is_same(c, out)
 
 
 def _request(part: dict[str, ArrayView], options: MatmulOptions, new: bool) -> Request:

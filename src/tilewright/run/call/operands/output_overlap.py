@@ -18,7 +18,7 @@ def check_output_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: A
     for name, view in (("a", a), ("b", b)):
         if overlap(out, view):
             raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
-    if c is not None and not _same(c, out) and overlap(out, c):
+    if c is not None and not is_same(c, out) and overlap(out, c):
         raise ProblemError(
             "out must be the matrix c or share no memory with it, got a partial overlap",
             hint="pass out=c for D = α A B + β D, or a separate array",
@@ -37,7 +37,8 @@ def check_factors_apart(
             raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
 
 
-def _same(c: ArrayView, out: ArrayView) -> bool:
+def is_same(c: ArrayView, out: ArrayView) -> bool:
+    """Whether two arrays of one type are the same elements."""
     return (c.address, c.shape, c.strides) == (out.address, out.shape, out.strides)
 
 

@@ -1,0 +1,19 @@
+"""Products that are added to D in place on a GPU: the bits of a virtual machine, and of the kernel
+that reads c.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemm_cases.accumulation import CASES, products
+
+pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_are_a_virtual_machine_s(name: str) -> None:
+    apart, joined = products(CASES[name](), "cuda")
+    assert np.array_equal(apart, joined)
+    assert np.array_equal(joined, products(CASES[name](), "vm")[1])
