@@ -19,6 +19,7 @@ from sass_worst_case import WorstCase
 from tilewright.gemm import Problem
 from tilewright.gemm.cp_async import simt
 from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_raster import raster_values
 from tilewright.sass import CubinFile
 from tilewright.sass.lint.lint_function import lint_function
 from tilewright.sass.machine.sass_machine import SassMachine
@@ -52,10 +53,12 @@ def run(
     d = np.zeros((m, n), np.float32)
     zero = np.uint64(0)
     machine = SassMachine(file)
+    problem = Problem(m, n, k, "f32", "f32", "f32", "k", "n")
+    raster = [np.uint32(x) for x in raster_values(problem, CONFIG).values()]
     machine.run(
-        name, (CONFIG.tiles(Problem(m, n, k, "f32", "f32", "f32", "k", "n")),), (CONFIG.threads,),
+        name, (CONFIG.tiles(problem),), (CONFIG.threads,),
         [a, b, zero, d, *(np.uint32(x) for x in (m, n, k)), *(np.uint64(x) for x in (k, n, 0, n)),
-         np.float32(1), np.float32(0), *[zero] * 6, *[np.uint32(0)] * 7],
+         np.float32(1), np.float32(0), *[zero] * 6, *raster],
         shared_bytes=CONFIG.shared_bytes, trace=trace,
     )  # fmt: skip
     return d.view(np.uint32), machine

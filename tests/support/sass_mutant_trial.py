@@ -17,7 +17,9 @@ from tilewright.sass import CubinFile
 from tilewright.sass.lint.lint_function import lint_function
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code
+from tilewright.sass.machine.register_effects import register_effects
 from tilewright.sass.machine.sass_machine import SassMachine
+from tilewright.sass.sass_text import ALWAYS
 
 
 @dataclass
@@ -71,7 +73,9 @@ class MutantTrial:
     def proof(self, mutant: Mutant) -> str:
         """Why a mutant is harmless; "" where the worst timing of a run does not show it."""
         code, trace = self.code, self.original[1]
-        if mutant.what.startswith(("register", "fence")) or mutant.index not in trace:
+        if mutant.what.startswith("register"):
+            return "the registers hold zero" if _reads_zeros(code, mutant) else ""
+        if mutant.what.startswith("fence") or mutant.index not in trace:
             return ""
         if mutant.what.startswith("reuse"):
             return "a register in the reuse cache has the value that it had"
@@ -108,3 +112,20 @@ class MutantTrial:
             ways[how or "harmless"] += 1
         assert not missed, "neither found nor proved harmless:\n" + "\n".join(missed)
         return ways, harmless
+
+
+def _reads_zeros(code: SassCode, mutant: Mutant) -> bool:
+    """Whether an instruction reads other registers than it did, and both are zero there."""
+    zeros: set[tuple[str, int]] = set()
+    targets = {code.target(i) for i in range(len(code.instructions))}
+    for i in range(mutant.index):
+        zeros = set() if i in targets else zeros
+        text = code.instructions[i].text
+        assert text is not None
+        written = register_effects(code.sm, text).writes
+        is_zero = text.opcode == "CS2R" and str(text.operands[1]) == "SRZ" and text.guard == ALWAYS
+        zeros = zeros | written if is_zero else zeros - written
+    old = code.instructions[mutant.index].text
+    assert old is not None
+    before, after = (register_effects(code.sm, x) for x in (old, mutant.text))
+    return before.writes == after.writes and before.reads ^ after.reads <= zeros
