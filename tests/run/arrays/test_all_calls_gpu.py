@@ -49,6 +49,7 @@ def test_the_interface_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.filterwarnings("ignore:.*Grid size")  # of numba's own kernels
 def test_numba(name: str) -> None:
     numba = pytest.importorskip("numba.cuda")
     call, shape = CALLS[name]
@@ -69,4 +70,4 @@ def test_cupy_arrays_of_experts_and_of_scales() -> None:
     assert np.array_equal(cupy.asnumpy(found), tilewright.moe(*arrays, device="cuda"))
     one, two = (tilewright.quantize(to(X), "s8", "row") for to in (cupy.asarray, lambda x: x))
     assert np.array_equal(cupy.asnumpy(one.data), two.data)
-    assert np.array_equal(cupy.asnumpy(one.scale), two.scale)
+    assert np.array_equal(cupy.asnumpy(one.scales), two.scales)
