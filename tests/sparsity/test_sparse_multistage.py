@@ -96,7 +96,7 @@ def test_a_layer_with_an_epilogue() -> None:
 
 
 @every_row("types", [("s4", "s4"), ("u4", "s4")], ids="×".join)
-@every_row("config", ["64x32x256:2x2:3", "32x64x512:1x2:2*2"])
+@every_row("config", ["64x32x256:2x2:3", "32x64x512:1x2:2*2"], parts=3)
 def test_pairs_of_4_bits(types: tuple[str, str], config: str) -> None:
     """Two of four pairs of neighbors are stored."""
     a, b = types

@@ -51,7 +51,7 @@ rope shared_tree special stack_machine uneven_loops""".split()  # to be run a st
 
 
 AGAIN = [c for c in CASES if c.again]
-COMPILED = [c for c in CASES if not (c.slow or c.again)]  # the quick ones
+COMPILED = [c for c in CASES if not (c.slow or c.again)][::2]  # quick ones
 STEPPED = [c for c in AGAIN[::3] if c.kernel not in LONG]
 
 

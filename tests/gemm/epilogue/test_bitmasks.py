@@ -23,9 +23,7 @@ ROWS: dict[str, tuple[str | None, tuple[int, ...], str]] = {
     "f64": (None, (37, 21, 16), "f64"),
 }
 QUICK = (
-    "odd sizes",
     "odd sizes swapped",
-    "batch",
     "split-K, odd",
     "multistage, odd",
     "simt",

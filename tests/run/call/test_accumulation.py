@@ -28,6 +28,10 @@ from tilewright.target import device_spec
 
 pytestmark = pytest.mark.vm
 RNG = np.random.default_rng(0)
+QUICK = [
+    "swapped cluster", "split tail", "along K", "scaled along K, swapped", "along M, scaled",
+    "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage", "unaligned along K",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> PreparedCalls:
     return PreparedCalls(monkeypatch)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(QUICK, list(CASES)))
 def test_the_bits_are_those_of_the_kernel_that_reads_c(name: str, prepared: PreparedCalls) -> None:
     apart, joined = products(CASES[name](), VmDevice(FEW))
     assert np.array_equal(apart, joined)

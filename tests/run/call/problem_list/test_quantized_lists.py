@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 from gemm_cases.resident import FAST_KIND, Resident, registered, seen
-from rows import every_row
+from rows import every_row, slow_but
 from tilewright.errors import EpilogueError, ProblemError
 from tilewright.quantization import Scaled, quantize, quantize_weight
 from tilewright.run.call.problem_list import list_call
@@ -84,7 +84,9 @@ def _problems(name: str) -> tuple[list[Any], list[Any]]:
     }[name]
 
 
-@pytest.mark.parametrize("name", ["f32", "f64", "packed and sparse", "blocks"])
+@pytest.mark.parametrize(
+    "name", slow_but(["packed and sparse", "blocks"], ["f32", "f64", "packed and sparse", "blocks"])
+)
 def test_other_lists_are_products_one_by_one(name: str) -> None:
     a, b = _problems(name)
     _check(tilewright.grouped_matmul(a, b, device="vm"), a, b)
