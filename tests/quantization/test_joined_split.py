@@ -84,6 +84,7 @@ def test_other_splits_have_a_reduction_kernel(config: str) -> None:
     assert close(plan.run(x, packed.T), exact)
 
 
+@pytest.mark.slow
 def test_epilogue_functions_have_the_reduction_kernel() -> None:
     x, packed, exact = operands(8, 100, 512)
     config = "tma:64x16x128:1:2*2~"

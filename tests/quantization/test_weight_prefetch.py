@@ -45,7 +45,7 @@ def touch(k: Any, src: Any, bytes: Any) -> None:
         k.emit("ld.volatile.global.u8", at.cast("u8"), dtype="u32")
 
 
-@every_row("size, config", CASES, ids=str)
+@every_row("size, config", CASES, ids=str, parts=3)
 def test_no_byte_is_out_of_bounds(size: tuple[int, int, int], config: str) -> None:
     """The checked machine permits loads before the wait from memory that no kernel can write: here
     the weights, and nothing else.

@@ -86,6 +86,7 @@ def test_a_hundred_mutants() -> None:
     assert ways["harmless"] < 45
 
 
+@pytest.mark.slow
 def test_the_worst_timing_finds_what_the_lint_finds() -> None:
     """Of control codes in the loop that the lint refuses, the run shows most: not those that only
     another path needs.

@@ -69,6 +69,7 @@ def test_the_bits_of_the_instruction(type_: str) -> None:
     assert (sums.astype(d.dtype) == d).all(), name
 
 
+@pytest.mark.slow
 def test_a_layer_with_an_epilogue() -> None:
     """On a device without wgmma the heuristic chooses mma.sp; bias, activation, C and α, and
     reductions over rows.

@@ -183,7 +183,7 @@ def test_a_residual_may_be_d_where_tiles_overlap(
     assert np.array_equal(d.view(np.float32), plain + r)
 
 
-@every_row("shape", [(35, 50, 9), (70, 84, 20)])
+@every_row("shape", [(35, 50, 9), (70, 84, 20)], parts=2)
 def test_reductions_of_tiles_with_eight_lanes_along_m(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     bias = numbers((n,))

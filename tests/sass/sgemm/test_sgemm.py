@@ -100,6 +100,7 @@ def test_ffma_has_98_percent_of_issue_slots(tile: int) -> None:
     assert sum(x.control.stall > 0 for x in turn) <= {64: 521, 128: 519}[tile]
 
 
+@pytest.mark.slow
 def test_the_simple_order_conflicts_where_a_row_begins() -> None:
     zigzag = SgemmPlan(64, order="zigzag")
     assert conflicts(zigzag) == 8
