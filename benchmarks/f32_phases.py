@@ -30,7 +30,7 @@ from tilewright.run.devices import serialized_kernel
 
 SHAPES = ["88x1067x79", "112x481x74", "818x319x72", "1054x1677x78", "4947x166x72", "9485x76x74",
           "2784x685x365", "102x70x69"]  # fmt: skip
-LAUNCHES, WORDS = 40, 8
+LAUNCHES, REPLAYS, WORDS = 40, 12, 8
 PHASES = ["addresses", "copies", "arrival", "loop", "epilogue"]
 Built = tuple[bytes, str, int]
 
@@ -145,23 +145,10 @@ def report(stamps: Any) -> None:
 
 def replayed(call: Callable[[int], Any]) -> float:
     """Microseconds of a call, in a graph of many."""
-    import torch
+    from compare.peers import bursts, graph
 
-    call(0)
-    torch.cuda.synchronize()
-    made = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(made):
-        for i in range(LAUNCHES):
-            call(i)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for _ in range(12):
-        begin.record()
-        made.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
-    return statistics.median(times)
+    (times,) = bursts([graph(call, LAUNCHES)], REPLAYS, pause=0.0)
+    return statistics.median(times) * 1e6 / LAUNCHES
 
 
 def kernel_of(call: Callable[[], Any]) -> str:
