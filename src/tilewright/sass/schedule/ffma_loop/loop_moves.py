@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from ....errors import SassError
 from ...control_code import ControlCode
 from ...machine.code_paths import SassCode
 from ...machine.register_effects import register_effects
@@ -21,6 +23,7 @@ from .loop_registers import LoopRegisters
 from .loop_values import LoopValues, live_registers
 
 _BARRIERS = range(1, 7)
+_FIRST = 2  # register that may be moved through: R1 is the stack's
 _REST = 15  # cycles in which all instructions of a fixed latency end
 _MOVE = 6  # from a move to an instruction that reads its result
 _FORMS = "MOV R{}, R{}", "IMAD.MOV.U32 R{}, RZ, RZ, R{}"
@@ -37,9 +40,11 @@ class MovesIn:
 
 
 def moves_in(
-    code: SassCode, loop: LoopValues, registers: LoopRegisters, kept: frozenset[int]
+    code: SassCode, loop: LoopValues, registers: LoopRegisters, kept: frozenset[int], limit: int
 ) -> MovesIn:
-    """The moves into the loop. ``kept`` are the barriers that copies signal."""
+    """The moves into the loop, by registers below ``limit``. ``kept`` are the barriers that copies
+    signal.
+    """
     written = _written(code, loop)
     left = {
         registers.known[n]: r
@@ -52,17 +57,18 @@ def moves_in(
     ready = {t: s for t, s in left.items() if t not in left.values() and before.is_ready(t, s)}
     left = {t: s for t, s in left.items() if t not in ready}
     wait = _instruction("NOP", ControlCode(stall=1, wait=_mask(kept)))
-    late = [_rest(_REST), *_moved(ready), wait, *_moved(left, _spare(loop, registers))]
+    spare = _spare(loop, registers, limit, before.loaded | before.read)
+    late = [_rest(_REST), *_moved(ready), wait, *_moved(left, spare)]
     first = [_rest(_REST), *_moved(early)] if early else []
     return MovesIn(before.place, first, [*late, _rest(_MOVE)])
 
 
 def moves_out(
-    loop: LoopValues, registers: LoopRegisters, kept: frozenset[int]
+    loop: LoopValues, registers: LoopRegisters, kept: frozenset[int], limit: int
 ) -> list[KernelInstruction]:
     """The moves behind the loop, where what the loop left unfinished ends."""
     targets = {r: registers.known[n] for r, n in loop.live_out.items() if registers.known[n] != r}
-    moves = _moved(targets, _spare(loop, registers))
+    moves = _moved(targets, _spare(loop, registers, limit, set()))
     stall = max(_MOVE, _REST - len(moves))
     wait = _instruction("NOP", ControlCode(stall=stall, wait=_mask(kept), yields=True))
     return [wait, *moves, _rest(_MOVE)]
@@ -121,8 +127,15 @@ def _written(code: SassCode, loop: LoopValues) -> set[int]:
     return _touched(code, outside)[1]
 
 
-def _spare(loop: LoopValues, registers: LoopRegisters) -> int:
-    return max([*registers.known.values(), *loop.live_in, *loop.live_out]) + 1
+def _spare(
+    loop: LoopValues, registers: LoopRegisters, limit: int, in_flight: set[int]
+) -> int | None:
+    """A register to move through: above all others, or one that holds nothing around the loop, and
+    that no memory access ahead of it reads or writes; None if there is none.
+    """
+    used = {*registers.known.values(), *loop.live_in, *loop.live_out}
+    candidates = chain(range(max(used) + 1, limit), range(_FIRST, limit))
+    return next((r for r in candidates if r not in used | in_flight), None)
 
 
 def _mask(kept: frozenset[int]) -> int:
@@ -140,7 +153,7 @@ def _rest(stall: int) -> KernelInstruction:
 
 def _moved(moves: Mapping[int, int], spare: int | None = None) -> list[KernelInstruction]:
     """Moves that happen at once. The first source of a cycle is kept in ``spare``, the only
-    register that a later move reads.
+    register that a later move reads. Raises SassError where that is missing.
     """
     left, pairs = dict(moves), []
     while left:
@@ -148,8 +161,9 @@ def _moved(moves: Mapping[int, int], spare: int | None = None) -> list[KernelIns
         if free:
             pairs.append((free[0], left.pop(free[0])))
             continue
+        if spare is None:
+            raise SassError("a loop's values must leave a register to move through, got none")
         target = next(iter(left))
-        assert spare is not None
         pairs.append((spare, target))
         left = {t: spare if s == target else s for t, s in left.items()}
     return [

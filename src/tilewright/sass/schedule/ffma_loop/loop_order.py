@@ -41,6 +41,21 @@ class OuterProduct:
     columns: tuple[int, ...]
     products: dict[tuple[int, int], SassText]
 
+    def accumulators(self) -> set[frozenset[int]]:
+        """The accumulators of each row."""
+        return {
+            frozenset(int(self.products[row, c].operands[0].numbers[0]) for c in self.columns)
+            for row in self.rows
+        }
+
+    def transposed(self) -> OuterProduct:
+        """With rows for columns."""
+        products = {
+            (column, row): _with_factors(text, column, row)
+            for (row, column), text in self.products.items()
+        }
+        return OuterProduct(self.columns, self.rows, products)
+
     def ordered(self) -> list[SassText]:
         """The FFMAs, row by row, there and back."""
         found = []
@@ -50,8 +65,11 @@ class OuterProduct:
         return found
 
 
-def outer_products(loop: LoopValues) -> list[OuterProduct]:
-    """The outer products of a loop, in order. Raises SassError where its FFMAs are not such."""
+def outer_products(loop: LoopValues, transposed: bool = False) -> list[OuterProduct]:
+    """The outer products of a loop, in order, with the same accumulators in a row of each: so the
+    banks of columns suit them in all. Rows are the shorter side; of squares one side, or the other
+    one (``transposed``). Raises SassError where the FFMAs are not outer products.
+    """
     chains: dict[int, int] = Counter()
     levels: dict[int, list[SassText]] = defaultdict(list)
     for text in loop.texts:
@@ -59,7 +77,16 @@ def outer_products(loop: LoopValues) -> list[OuterProduct]:
             target = int(text.operands[0].numbers[0])
             levels[chains[target]].append(text)
             chains[target] += 1
-    return [_outer_product(levels[k]) for k in sorted(levels)]
+    found = [_outer_product(levels[k]) for k in sorted(levels)]
+    first = found[0].transposed() if transposed else found[0]
+    rows = first.accumulators()
+    return [one if one.accumulators() == rows else one.transposed() for one in found]
+
+
+def orientations(loop: LoopValues) -> tuple[bool, ...]:
+    """The values of ``transposed`` that may be chosen."""
+    first = outer_products(loop)[0]
+    return (False, True) if len(first.rows) == len(first.columns) else (False,)
 
 
 def is_product(text: SassText) -> bool:
@@ -107,14 +134,14 @@ def _with_factors(text: SassText, row: int, column: int) -> SassText:
 
 
 def ordered(
-    loop: LoopValues, near: bool = False, lead: int = 0
+    loop: LoopValues, near: bool = False, lead: int = 0, transposed: bool = False
 ) -> list[tuple[SassText, int | None]]:
     """(instruction, its place in the loop as it was; None for an FFMA) in the new order, without
     the jump. ``near``: addresses of copies are computed between the copies, not ahead of all, which
     takes fewer registers. ``lead``: FFMAs from a load to the outer product that needs it, where an
-    outer product has fewer than a load takes cycles.
+    outer product has fewer than a load takes cycles. ``transposed``: of ``outer_products``.
     """
-    outer = outer_products(loop)
+    outer = outer_products(loop, transposed)
     products = [x for one in outer for x in one.ordered()]
     return _Merge(loop, products, _wanted(loop, outer, products, near, lead)).merged()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ....errors import SassError
 from ...code_listing import encode_code
@@ -28,16 +29,17 @@ from ..timing_table import timing_table
 from .loop_check import check_values
 from .loop_control import kept_barriers, with_barriers, with_reuse, with_stalls
 from .loop_moves import moves_in, moves_out
-from .loop_order import ordered
+from .loop_order import ordered, orientations
 from .loop_registers import LoopRegisters, loop_registers
 from .loop_values import LoopValues, loop_values
 
 _LONG = ControlCode(stall=15, yields=True)
 _KEEP = ("BAR", "DEPBAR", "LDGDEPBAR")
 _NOP = KernelInstruction(parse_instruction("NOP"), ControlCode(stall=1))
+# (lead, near) of ``ordered``, the fastest first, which take the most registers.
 _ORDERS = ((96, False), (64, False), (0, False), (0, True))
 _LINE = 8  # instructions of a line of the instruction cache, of which the loop begins one
-_MARGIN = 3  # registers above those of the values: one to move through, two that are reserved
+_RESERVED = 2  # registers that a cubin counts and no instruction names
 
 
 def rewrite_loop(cubin: CubinFile, name: str, registers: int) -> CubinFile:
@@ -49,13 +51,29 @@ def rewrite_loop(cubin: CubinFile, name: str, registers: int) -> CubinFile:
     """
     code = function_code(cubin, name)
     loop = loop_values(code)
-    body = _body(loop, registers - _MARGIN)
+    orders = list(product(_ORDERS, orientations(loop)))
+    for (lead, near), transposed in orders:
+        try:
+            placed = ordered(loop, near, lead, transposed)
+            return _rewritten(cubin, name, code, loop, placed, registers - _RESERVED)
+        except SassError:
+            if ((lead, near), transposed) == orders[-1]:
+                raise
+    raise AssertionError
+
+
+def _rewritten(
+    cubin: CubinFile, name: str, code: SassCode, loop: LoopValues,
+    placed: Sequence[tuple[SassText, int | None]], limit: int,
+) -> CubinFile:  # fmt: skip
+    """The cubin with the loop's instructions in this order, in registers below ``limit``."""
+    body = _body(loop, placed, limit - 1)  # one to move through
     kept = kept_barriers(loop.texts)
-    moves = moves_in(code, loop, body.registers, kept)
+    moves = moves_in(code, loop, body.registers, kept, limit)
     begin = loop.first + len(moves.early) + len(moves.late)
     begin += -begin % _LINE
     padding = [_NOP] * (begin - loop.first - len(moves.early) - len(moves.late))
-    after = moves_out(loop, body.registers, kept)
+    after = moves_out(loop, body.registers, kept, limit)
     parts = [
         _Part(moves.place, moves.place, moves.early),
         _Part(loop.first, loop.last + 1, [*moves.late, *padding, *body.instructions, *after]),
@@ -71,9 +89,12 @@ class _Body:
     registers: LoopRegisters
 
 
-def _body(loop: LoopValues, limit: int) -> _Body:
+def _body(loop: LoopValues, placed: Sequence[tuple[SassText, int | None]], limit: int) -> _Body:
     timing = timing_table(loop.sm)
-    texts, origins, registers = _placed(loop, limit)
+    texts = [text for text, _ in placed] + [loop.texts[-1]]
+    origins = [place for _, place in placed] + [len(loop.texts) - 1]
+    registers = loop_registers(loop, texts, limit)
+    check_values(loop, texts, origins, registers)
     texts = with_reuse(timing, [with_registers(text, registers.known) for text in texts])
     old = [
         loop.controls[p] if p is not None and texts[i].opcode.startswith(_KEEP) else None
@@ -87,22 +108,6 @@ def _body(loop: LoopValues, limit: int) -> _Body:
     ]
     instructions[-1] = replace(instructions[-1], label="loop")
     return _Body(with_stalls(timing, instructions, {"loop": 0}), registers)
-
-
-def _placed(loop: LoopValues, limit: int) -> tuple[list[SassText], list[int | None], LoopRegisters]:
-    """The instructions in order, their places in the loop as it was, and registers for them."""
-    for lead, near in _ORDERS:
-        placed = ordered(loop, near, lead)
-        texts = [text for text, _ in placed] + [loop.texts[-1]]
-        origins = [place for _, place in placed] + [len(loop.texts) - 1]
-        try:
-            registers = loop_registers(loop, texts, limit)
-            check_values(loop, texts, origins, registers)
-            return texts, origins, registers
-        except SassError:
-            if near:
-                raise
-    raise AssertionError
 
 
 # --- the kernel's new code ------------------------------------------------------------------------
