@@ -21,7 +21,6 @@ from .cp_async.simt_config import SimtConfig, launched_config
 from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
-from .splitk_reduction import is_programmatic
 from .tma import (
     dynamic_tile_scheduler,
     tma_arguments,
@@ -152,7 +151,7 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
-    before = maxima_reset.launches(problem, is_programmatic(config))
+    before = maxima_reset.launches(problem, config.programmatic)
     return before + gemm + _reductions(problem, config, device)
 
 
@@ -161,7 +160,7 @@ def _reductions(
 ) -> tuple[KernelLaunch, ...]:
     """The launches that combine the partial results of an epilogue's reductions."""
     offset = workspace.regions_offset(problem, config, device)
-    programmatic = is_programmatic(config)
+    programmatic = config.programmatic
     return tuple(
         KernelLaunch(
             GemmKernel(
@@ -182,7 +181,7 @@ def kernels(
     """The kernels of ``launches``, not traced yet."""
     config = _launched(config, device)
     gemm = tuple(kernel.kernel(problem, config) for kernel in _definitions(problem, config, device))
-    first = maxima_reset.launches(problem, is_programmatic(config))
+    first = maxima_reset.launches(problem, config.programmatic)
     last = _reductions(problem, config, device)
     before, after = (tuple(launch.kernel for launch in launches) for launches in (first, last))
     return before + gemm + after

@@ -101,6 +101,12 @@ def test_what_is_no_configuration(text: str, says: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("name", ["in_cluster", "programmatic"])
+def test_a_flag_is_true_or_false(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be True or False, got 1"):
+        replace(SIMT[0], split=2, **{name: 1})
+
+
 # --- who computes what --------------------------------------------------------------------------
 
 
@@ -269,6 +275,23 @@ def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(
     assert of_gemm.shape.programmatic == early
     waits = "griddepcontrol.wait" in of_gemm.kernel.trace().ptx
     assert waits == (device == "H200")
+
+
+@pytest.mark.parametrize("device", ["A100", "H200", "B200"])
+@pytest.mark.parametrize("given", [False, True])
+def test_the_device_decides_whether_launches_are_programmatic(device: str, given: bool) -> None:
+    """Of the GEMM kernel and of the reduction, whose text in caches then tells so."""
+    problem, spec = make_problem((512, 512, 512), "tt", "f32"), device_spec(device)
+    config = parse("simt:64x64x16:8x8x2:3/4*2")
+    assert str(replace(config, programmatic=True)) == str(config)
+    config = replace(config, programmatic=given)
+    assert simt_config.launched_config(config, spec).programmatic == (device != "A100")
+    assert config.for_reduction().programmatic == given
+    gemm, reduction = launches(problem, config, {}, spec)
+    assert gemm.shape.programmatic == reduction.shape.programmatic == (device != "A100")
+    for made in (gemm.kernel, reduction.kernel):
+        assert f"programmatic={device != 'A100'}" in str(made)
+        assert ("griddepcontrol.wait" in made.trace().ptx) == (device != "A100")
 
 
 def test_slices_of_a_cluster_add_up_whole_lines() -> None:

@@ -55,7 +55,7 @@ def traced(
     """Trace the kernel whose CTAs run this mainloop and its epilogue. ``parameters``: those of the
     kernel where they are not the problem's.
     """
-    early = getattr(config, "programmatic", False)
+    early = config.programmatic
 
     def kernel(k: Builder, p: CpAsyncParameters) -> None:
         alpha = scalar(k, p.alpha, p.alpha_ptr, early=early)
