@@ -126,10 +126,11 @@ class SimtKernel(CpAsyncMainloop):
     tile_type = SimtTile
 
     def __init__(
-        self, k: Builder, problem: Problem, config: SimtConfig, limits: tuple[Reg, Reg]
+        self, k: Builder, problem: Problem, config: SimtConfig, parameters: SimtParameters
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes, 128)
-        super().__init__(k, problem, config, operands(problem, config), shared, limits)
+        super().__init__(k, problem, config, operands(problem, config), shared, parameters)
+        self.parameters = parameters
         self.split, self.slices = config.split, config.slices
         self.moved = tuple(ends_inside(problem, config, side) for side in range(2))
 
@@ -146,7 +147,6 @@ class SimtKernel(CpAsyncMainloop):
         """Where the tile begins. A last one that would pass the end of the matrix begins earlier,
         and stores what is from ``owned`` on.
         """
-        assert isinstance(self.parameters, SimtParameters)
         tile = tile_coordinates(self.k, self.parameters, index, self.config.group)
         self.owned = tile[0] * self.config.tile[0], tile[1] * self.config.tile[1]
         row, column = (
