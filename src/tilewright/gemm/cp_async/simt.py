@@ -32,8 +32,8 @@ from ..workspace import unit_shape
 from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
-from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
-from .simt_edges import copy_bytes, ends_inside, is_staged, starts_early, store_width
+from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig, starts_early
+from .simt_edges import copy_bytes, ends_inside, is_staged, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_raster import SimtParameters, raster_values, tile_coordinates
@@ -115,8 +115,9 @@ def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> La
     cluster = (1, config.split, 1) if config.in_cluster else None
     tiles, resident = config.tiles(problem), config.resident(device.limits)
     fmas = prod(config.tile[:2]) * -(-problem.k // config.split)
-    early = config.programmatic and starts_early(tiles * config.split, resident, fmas, device.sms)
-    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, early)
+    early = starts_early(tiles * config.split, resident, fmas, device.sms)
+    programmatic = config.programmatic and bool(early)
+    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, programmatic)
 
 
 class SimtKernel(CpAsyncMainloop):

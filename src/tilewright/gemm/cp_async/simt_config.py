@@ -13,6 +13,7 @@ from functools import lru_cache
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
 from ...target import DeviceSpec, Limits
+from ..columns import Column
 from ..config_checks import (
     MAX_SPLIT,
     check_counts,
@@ -44,6 +45,9 @@ _IN_ORDER = ((0, 0, 0, 1, 2), (1, 2, 4, 0, 0))
 _SWAPPED = ((0, 0, 1, 2, 4), (1, 2, 0, 0, 0))
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
+# FMAs of an SM, of at most 20,000 cycles. With more, a grid whose CTAs are placed where the one
+# ahead leaves room, and so not evenly, loses more than a launch takes.
+SHORT = 128 * 20000
 
 _NOTATION = notation(r"simt:#x#x#:#x#(?:x#)?:#(?:/#)?(?:\*#(c?))?(?:@#)?")
 
@@ -283,6 +287,16 @@ class SimtConfig:
 def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
     """The configuration of the kernel that the device launches."""
     return replace(config, programmatic=device.target.runs(PROGRAMMATIC_TARGET))
+
+
+def starts_early(
+    ctas: int | Column, resident: int | Column, fmas: int | Column, sms: int
+) -> bool | Column:
+    """Whether a grid of ``ctas``, of ``fmas`` each, is launched before the one ahead has ended: if
+    it fits on the GPU at once, a CTA on an SM, or several that are soon done.
+    """
+    each = -(-ctas // sms)
+    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT))
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
