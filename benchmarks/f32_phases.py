@@ -24,7 +24,8 @@ from unittest import mock
 import tilewright
 from tilewright import cuda, gemm
 from tilewright.gemm.cp_async import simt
-from tilewright.gemm.cp_async.simt_config import SimtConfig, launched_config
+from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_launch import launched_config
 from tilewright.gemm.kernel_launch import MATRICES
 from tilewright.run.devices import serialized_kernel
 

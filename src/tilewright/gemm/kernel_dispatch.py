@@ -17,7 +17,8 @@ from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
 from .cp_async import multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
-from .cp_async.simt_config import SimtConfig, launched_config
+from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_launch import launched_config
 from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright
+from epilogue_calls import reductions
 from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
@@ -30,6 +32,7 @@ from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
+from tilewright.gemm.cp_async.simt_launch import launched_config
 from tilewright.layout import Layout
 from tilewright.layout.memory.banks import bank_conflicts
 from tilewright.target import DEVICES, device_spec
@@ -197,6 +200,28 @@ def test_clusters_need_a_device_that_has_them() -> None:
         check(problem, config, device_spec("RTX 4090"))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("simt:32x64x16:4x8x2:3*2c", "with reductions excludes split-K in a cluster"),
+        (
+            "simt:16x64x16:4x8x4:3",
+            "needs slices that divide a thread's 2 blocks of 4×4 elements, got 4",
+        ),
+        ("simt:16x64x16:4x8x4:3*2", ""),
+        ("simt:16x64x16:4x8x2:3", ""),
+    ],
+)
+def test_slices_and_clusters_that_reductions_exclude(text: str, says: str) -> None:
+    a, bias = np.zeros((64, 64), np.float32), np.zeros(64, np.float32)
+    call: dict[str, Any] = {"epilogue": reductions, "bias": bias, "device": "vm", "config": text}
+    if not says:
+        assert str(tilewright.plan(a, a, **call).config).startswith(text.partition("*")[0])
+        return
+    with pytest.raises(ConfigError, match=says):
+        tilewright.plan(a, a, **call)
+
+
 def test_few_tiles_with_a_long_k_are_split() -> None:
     chosen = choose(make_problem((125, 405, 3497), "tt", "f32"), H200)
     assert isinstance(chosen, SimtConfig) and chosen.split > 1
@@ -285,7 +310,7 @@ def test_the_device_decides_whether_launches_are_programmatic(device: str, given
     config = parse("simt:64x64x16:8x8x2:3/4*2")
     assert str(replace(config, programmatic=True)) == str(config)
     config = replace(config, programmatic=given)
-    assert simt_config.launched_config(config, spec).programmatic == (device != "A100")
+    assert launched_config(config, spec).programmatic == (device != "A100")
     assert config.for_reduction().programmatic == given
     gemm, reduction = launches(problem, config, {}, spec)
     assert gemm.shape.programmatic == reduction.shape.programmatic == (device != "A100")

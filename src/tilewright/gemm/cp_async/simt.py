@@ -32,9 +32,10 @@ from ..workspace import unit_shape
 from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
-from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig, starts_early
+from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
 from .simt_edges import copy_bytes, ends_inside, is_staged, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
+from .simt_launch import starts_early
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_raster import SimtParameters, raster_values, tile_coordinates
 from .simt_staging import staged_lines

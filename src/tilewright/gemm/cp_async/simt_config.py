@@ -13,7 +13,6 @@ from functools import lru_cache
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
 from ...target import DeviceSpec, Limits
-from ..columns import Column
 from ..config_checks import (
     MAX_SPLIT,
     check_counts,
@@ -28,7 +27,6 @@ from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
-PROGRAMMATIC_TARGET = "sm_90"
 TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
 MIN_K = 8  # of a tile
@@ -45,9 +43,6 @@ _IN_ORDER = ((0, 0, 0, 1, 2), (1, 2, 4, 0, 0))
 _SWAPPED = ((0, 0, 1, 2, 4), (1, 2, 0, 0, 0))
 PAD = 4  # elements of padding in shared memory, of an operand that is transposed by the copies
 OTHER_REGISTERS = 28  # registers of a thread besides accumulators and fragments, at least
-# FMAs of an SM, of at most 20,000 cycles. With more, a grid whose CTAs are placed where the one
-# ahead leaves room, and so not evenly, loses more than a launch takes.
-SHORT = 128 * 20000
 
 _NOTATION = notation(r"simt:#x#x#:#x#(?:x#)?:#(?:/#)?(?:\*#(c?))?(?:@#)?")
 
@@ -62,7 +57,7 @@ class SimtConfig:
     that different threads of a CTA compute, ``in_cluster``: the CTAs that share a tile are a
     cluster and add up their parts through distributed shared memory, not through the workspace.
     ``programmatic``: programmatic dependent launch; it follows from the device
-    (``launched_config``), so the notation leaves it out. Raises ConfigError.
+    (``simt_launch``), so the notation leaves it out. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -284,21 +279,6 @@ class SimtConfig:
         return max(1, min(self.ctas, limit))
 
 
-def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
-    """The configuration of the kernel that the device launches."""
-    return replace(config, programmatic=device.target.runs(PROGRAMMATIC_TARGET))
-
-
-def starts_early(
-    ctas: int | Column, resident: int | Column, fmas: int | Column, sms: int
-) -> bool | Column:
-    """Whether a grid of ``ctas``, of ``fmas`` each, is launched before the one ahead has ended: if
-    it fits on the GPU at once, a CTA on an SM, or several that are soon done.
-    """
-    each = -(-ctas // sms)
-    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT))
-
-
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
 # elements read shared memory least, those of 12×8 and 8×8 leave room for more warps; of the former
 # a k-tile of 16 takes more instructions than the cache holds, so theirs are of 8. Slices give small
@@ -359,9 +339,8 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
         _check_cluster(config, device)
-    has_reductions = problem.epilogue is not None and problem.epilogue.partial_reductions
-    if has_reductions and not config.has_partials and config.rows_together == 1:
-        raise ConfigError(f"{config}: reductions of an epilogue need blocks of 4×4 elements")
+    if problem.epilogue is not None and problem.epilogue.partial_reductions:
+        _check_reductions(config)
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -369,6 +348,23 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise ConfigError(
             f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
+        )
+
+
+def _check_reductions(config: SimtConfig) -> None:
+    """Raises ConfigError where a thread does not store blocks of 4 rows, whose elements the
+    reductions of an epilogue combine.
+    """
+    if config.in_cluster:
+        raise ConfigError(
+            f"{config}: an epilogue with reductions excludes split-K in a cluster",
+            hint=f"*{config.split}, through the workspace",
+        )
+    if not config.has_partials and config.rows_together == 1:
+        raise ConfigError(
+            f"{config}: an epilogue with reductions needs slices that divide a thread's "
+            f"{config.accumulator_registers // VECTOR**2} blocks of 4×4 elements, "
+            f"got {config.slices}"
         )
 
 

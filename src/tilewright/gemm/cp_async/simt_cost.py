@@ -23,8 +23,9 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, PROGRAMMATIC_TARGET, VECTOR, WARP, SimtConfig, starts_early
+from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
 from .simt_edges import is_staged, store_width
+from .simt_launch import PROGRAMMATIC_TARGET, starts_early
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
 OTHER_FMAS = 128
