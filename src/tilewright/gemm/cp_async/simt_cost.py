@@ -67,7 +67,7 @@ class SimtCoefficients(NamedTuple):
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
     prologue: float = 2000.0  # of a CTA, with the first copies; most of the launch is in it, too
     issued: float = 800.0  # issue slots of a warp outside of k-tiles, but for stores
-    early: float = 1040.0  # less, where a grid starts before the one ahead has ended
+    early: float = 1040.0  # saved where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 281.0  # more, of one that the CTAs of a cluster add up
