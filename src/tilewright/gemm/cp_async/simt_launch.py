@@ -11,8 +11,8 @@ from ..columns import Column
 from .simt_config import SimtConfig
 
 PROGRAMMATIC_TARGET = "sm_90"
-# FMAs of an SM: at most 20,000 cycles of FMAs. With more, a grid whose CTAs are placed where the one
-# ahead leaves room, and so not evenly, loses more than a launch takes.
+# FMAs of an SM: at most 20,000 cycles of FMAs. With more, a grid whose CTAs are placed where the
+# one ahead leaves room, and so not evenly, loses more than a launch takes.
 SHORT = 128 * 20000
 
 
