@@ -109,12 +109,10 @@ def parse(text: str) -> AnyConfig:
     return SimtConfig.parse(text) if kind == "simt" else Config.parse(text)
 
 
-def build(problem: Problem, config: AnyConfig, device: DeviceSpec | None = None) -> Traced:
-    """Trace the kernel, once for all problems of the same class: the one that the device launches,
-    or without a device one that runs wherever the configuration does.
-    """
+def build(problem: Problem, config: AnyConfig, device: DeviceSpec) -> Traced:
+    """Trace the kernel that the device launches, once for all problems of the same class."""
     validate(problem)
-    config = config if device is None else _launched(config, device)
+    config = _launched(config, device)
     return _definition(config).build(problem, config)
 
 

@@ -16,6 +16,7 @@ from epilogue_calls import reductions
 from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
+from tilewright.builder import Traced
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import (
     Config,
@@ -256,7 +257,8 @@ ODD = {"with_c": True, "align_a": 4, "align_b": 8, "align_c": 4, "align_d": 8, "
 @pytest.mark.parametrize("odd", [False, True], ids=["whole", "odd"])
 def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> None:
     sizes = (500, 510, 499) if odd else (512, 512, 512)
-    traced = build(make_problem(sizes, layout, "f32", **(ODD if odd else {})), SIMT[-1])
+    problem = make_problem(sizes, layout, "f32", **(ODD if odd else {}))
+    traced = build(problem, SIMT[-1], device_spec("A100"))
     module = ptx.parse(traced.ptx)
     assert module == traced.module
     ptx.check(module)
@@ -264,15 +266,21 @@ def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> N
 
 
 def test_one_kernel_serves_all_sizes_of_a_kind() -> None:
-    one = build(make_problem((128, 256, 64), "tn", "f32", batch=2), SIMT[0])
-    assert one is build(make_problem((512, 1024, 4096), "tn", "f32", batch=7), SIMT[0])
-    assert one is not build(make_problem((512, 1024, 4096), "tn", "f32"), SIMT[0])
-    assert one is not build(make_problem((512, 1000, 4096), "tn", "f32", batch=7), SIMT[0])
+    def kernel(*sizes: int, batch: int = 1, device: str = "H200") -> Traced:
+        problem = make_problem(sizes, "tn", "f32", batch=batch)
+        return build(problem, SIMT[0], device_spec(device))
+
+    one = kernel(128, 256, 64, batch=2)
+    assert one is kernel(512, 1024, 4096, batch=7)
+    assert one is kernel(512, 1024, 4096, batch=7, device="B200")
+    assert one is not kernel(512, 1024, 4096, batch=7, device="A100")
+    assert one is not kernel(512, 1024, 4096)
+    assert one is not kernel(512, 1000, 4096, batch=7)
 
 
 def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     config = replace(SIMT[-1], tile=(16, 32, 8))
-    text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
+    text = build(make_problem((16, 32, 8), "tn", "f32"), config, H200).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text
 
