@@ -8,25 +8,30 @@ time that it waits; ``matmul``, which is timed beside it, may start early. Threa
 stores the clock: when it begins, ahead of the first copies, behind them, when the first k-tile has
 arrived, behind the main loop, behind the last store. Printed are medians over all CTAs and launches
 of the cycles between, and nanoseconds from launch to launch, of the CTAs' starts (first to last),
-and from the last CTA's end to the next launch's first start.
+and from the last CTA's end to the next launch's first start. With split-K these are of the GEMM
+kernel alone, without the reduction.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from math import prod
 from multiprocessing import get_context
 from typing import Any
 from unittest import mock
 
 import tilewright
 from tilewright import cuda, gemm
+from tilewright.builder import Traced
 from tilewright.gemm.cp_async import simt
-from tilewright.gemm.cp_async.simt_config import SimtConfig, launched_config
+from tilewright.gemm.cp_async.simt_config import SimtConfig
+from tilewright.gemm.cp_async.simt_launch import launched_config
 from tilewright.gemm.kernel_launch import MATRICES
 from tilewright.run.devices import serialized_kernel
+from tilewright.target import DeviceSpec
 
 SHAPES = ["88x1067x79", "112x481x74", "818x319x72", "1054x1677x78", "4947x166x72", "9485x76x74",
           "2784x685x365", "102x70x69"]  # fmt: skip
@@ -78,14 +83,41 @@ class Stamped(simt.SimtKernel):
         self.stamp(7, "globaltimer")
 
 
+def with_clocks(problem: gemm.Problem, config: SimtConfig) -> Traced:
+    """The kernel with clocks."""
+    simt._build.cache_clear()
+    try:
+        with mock.patch.object(simt, "SimtKernel", Stamped):
+            return simt.build(problem, config)
+    finally:
+        simt._build.cache_clear()
+
+
+def buffers(problem: gemm.Problem, config: SimtConfig, device: DeviceSpec) -> dict[str, int]:
+    """Bytes of the matrices, of the clocks, which are where C would be, and of the workspace."""
+    m, n, k = problem.m, problem.n, problem.k
+    ctas = prod(gemm.launch_shape(problem, config, device).grid)
+    matrices = {"a": 4 * m * k, "b": 4 * k * n, "c": 8 * WORDS * ctas, "d": 4 * m * n}
+    return matrices | {"w": gemm.workspace_bytes(problem, config, device)}
+
+
+def parameters(
+    problem: gemm.Problem, config: SimtConfig, device: DeviceSpec, places: Mapping[str, int]
+) -> bytes:
+    """The parameter block of the kernel with clocks, with these addresses."""
+    strides = {"a": problem.k, "b": problem.n, "d": problem.n}
+    compact = {x: gemm.MatrixStrides(stride) for x, stride in strides.items()}
+    addresses = [places.get(x, 0) for x in MATRICES]
+    arguments = gemm.kernel_arguments(problem, config, compact, device)
+    return bytes(arguments.pack(addresses, [(1.0, 0), (0.0, 0)]))
+
+
 def stamped(text: str, config: str) -> Built:
     """The machine code of the kernel with clocks."""
-    m, n, k = map(int, text.split("x"))
-    plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
-    chosen = launched_config(SimtConfig.parse(config), plan.device.target)
-    simt._build.cache_clear()
-    with mock.patch.object(simt, "SimtKernel", Stamped):
-        traced = simt.build(plan.problem, chosen)
+    plan = tilewright.plan(*sizes_of(text), dtype="f32", device="vm")
+    traced = with_clocks(
+        plan.problem, launched_config(SimtConfig.parse(config), plan.device.target)
+    )
     cubin = serialized_kernel.rescheduled(cuda.compile(traced.ptx, "sm_90a"), traced.name)
     return bytes(cubin.code), traced.name, traced.dynamic_shared
 
@@ -94,38 +126,40 @@ def measured(text: str, config: str, built: Built) -> None:
     """Print a product's times, and its phases."""
     import torch
 
-    m, n, k = map(int, text.split("x"))
+    m, n, k = sizes_of(text)
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     d, other = torch.empty(m, n, device="cuda"), torch.empty(m, n, device="cuda")
     plan = tilewright.plan(a, b)
-    problem = plan.problem
-    chosen = launched_config(SimtConfig.parse(config), plan.device.target)
-    shape = gemm.launch_shape(problem, chosen)
-    strides = {"a": gemm.MatrixStrides(k), "b": gemm.MatrixStrides(n), "d": gemm.MatrixStrides(n)}
-    arguments = gemm.kernel_arguments(problem, chosen, strides)
-    ctas = shape.grid[0] * shape.grid[1]
+    problem, device = plan.problem, plan.device.target
+    chosen = launched_config(SimtConfig.parse(config), device)
+    shape = gemm.launch_shape(problem, chosen, device)
+    needed = buffers(problem, chosen, device)
+    workspace = torch.empty(needed["w"], dtype=torch.uint8, device="cuda")
+    ctas = prod(shape.grid)
     stamps = torch.zeros(LAUNCHES, ctas, WORDS, dtype=torch.int64, device="cuda")
     code, name, shared = built
     gpu = cuda.gpu()
     launch = gpu.prepare(gpu.load(code)[name], shape.grid, shape.block, shared=shared,
                          cluster=shape.cluster)  # fmt: skip
-    addresses = [0] * len(MATRICES)
-    for letter, x in zip("abd", (a, b, d), strict=True):
-        addresses[MATRICES.index(letter)] = x.data_ptr()
+    held = {"a": a, "b": b, "d": d, "w": workspace}
+    places = {letter: x.data_ptr() for letter, x in held.items()}
 
     def run(i: int) -> None:
-        addresses[2] = stamps[i].data_ptr()
-        block = arguments.pack(addresses, [(1.0, 0), (0.0, 0)])
-        launch(bytes(block), torch.cuda.current_stream().cuda_stream)
+        block = parameters(problem, chosen, device, places | {"c": stamps[i].data_ptr()})
+        launch(block, torch.cuda.current_stream().cuda_stream)
 
     clocks = replayed(run)
     ours = replayed(lambda _: tilewright.matmul(a, b, out=d, config=config))
     cublas = replayed(lambda _: torch.mm(a, b, out=other))
     print(f"{text} {config} {ctas} CTAs: {ours:.2f} us ({clocks:.2f} with clocks), "
           f"cuBLAS {cublas:.2f}: {kernel_of(lambda: torch.mm(a, b, out=other))}")  # fmt: skip
-    if chosen.has_partials:
-        return
     report(stamps.cpu())
+
+
+def sizes_of(text: str) -> tuple[int, int, int]:
+    """M, N and K of their text."""
+    m, n, k = map(int, text.split("x"))
+    return m, n, k
 
 
 def report(stamps: Any) -> None:
@@ -184,8 +218,7 @@ def main() -> None:
     jobs = []
     for text in texts:
         shape, _, config = text.partition(",")
-        m, n, k = map(int, shape.split("x"))
-        plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
+        plan = tilewright.plan(*sizes_of(shape), dtype="f32", device="vm")
         jobs.append((shape, config or str(plan.config)))
     with ProcessPoolExecutor(8, get_context("spawn")) as pool:
         built = [pool.submit(stamped, *job) for job in jobs]

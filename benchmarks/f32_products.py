@@ -57,8 +57,8 @@ TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 PATIENCE = 30  # seconds until a shape's process counts as broken
 PARTED = 4  # kinds of which other parts of K are tried, too
 FORMS = 2  # kinds of a tile: without parts of K, with them, in a cluster
-_also: dict[Shape, list[str]] = {}  # configurations that are timed, too
 _kernels_so_far: dict[tuple[int, ...], set[str]] = {}
+Also = dict[Shape, tuple[str, ...]]  # configurations of a shape that are timed, too
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
 
@@ -76,17 +76,20 @@ def main() -> None:
         tilewright.load(options.kernels)
     begin, times = time.perf_counter(), dict[Shape, Times]()
     broken = probe() if options.probe else set[str]()
+    also: Also = dict.fromkeys(shapes, ())
     if options.shapes:
-        shapes = [parsed(text) for text in options.shapes]
-    _also.update({shape: [*_also.get(shape, ()), *options.also] for shape in shapes})
-    wanted = shapes if options.random_only or options.shapes else SQUARES + shapes
-    compiling = compiled(wanted, options.sweep)
-    for shape, row in all_measured(compiling, options.sweep, broken):
+        also = dict(map(parsed, options.shapes))
+        shapes = list(also)
+    also = {shape: (*configs, *options.also) for shape, configs in also.items()}
+    if not (options.random_only or options.shapes):
+        also = dict.fromkeys(SQUARES, ()) | also
+    compiling = compiled(also, options.sweep)
+    for shape, row in all_measured(compiling, options.sweep, also, broken):
         times[shape] = row
         if options.out:
             write(options.out, times)
         if time.perf_counter() - begin > options.seconds:
-            print(f"time for {len(times)} of {len(wanted)} shapes")
+            print(f"time for {len(times)} of {len(also)} shapes")
             break
     summarize({s: times[s] for s in shapes if len(times.get(s, ())) > 1})
     print(f"{time.perf_counter() - begin:.1f} s")
@@ -113,12 +116,11 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def parsed(text: str) -> Shape:
-    """A shape of its text, ``88x1067x79``; configurations may follow, which are timed, too."""
+def parsed(text: str) -> tuple[Shape, tuple[str, ...]]:
+    """A shape of its text, ``88x1067x79``, and the configurations that may follow it."""
     sizes, *configs = text.split(",")
     m, n, k = map(int, sizes.split("x"))
-    _also[m, n, k] = configs
-    return m, n, k
+    return (m, n, k), tuple(configs)
 
 
 def write(folder: Path, times: dict[Shape, Times]) -> None:
@@ -145,14 +147,14 @@ def summarize(times: dict[Shape, Times]) -> None:
 
 
 @cache
-def candidates(shape: Shape, count: int) -> tuple[str, ...]:
-    """Beside the choice the best of ``count`` different kinds, and other parts of K of some. A
-    third of the kinds are the very best, others those that earlier shapes have compiled where they
-    are not much worse.
+def candidates(shape: Shape, count: int, more: tuple[str, ...]) -> tuple[str, ...]:
+    """Beside the choice the best of ``count`` different kinds, other parts of K of some, and
+    ``more``. A third of the kinds are the very best, others those that earlier shapes have compiled
+    where they are not much worse.
     """
-    also = [str(gemm.parse(x)) for x in _also.get(shape, ())]
+    also = tuple(str(gemm.parse(x)) for x in more)
     if not count:
-        return tuple(also)
+        return also
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
     of_kind: dict[str, list[Any]] = {}
     tiles = Counter[str]()
@@ -184,22 +186,22 @@ def kind(config: Any) -> str:
     return kernel + "*" * bool(parts) + parts * parts.endswith("c")
 
 
-def kernels_of(shape: Shape, count: int) -> Iterable[gemm.GemmKernel]:
+def kernels_of(shape: Shape, count: int, more: tuple[str, ...]) -> Iterable[gemm.GemmKernel]:
     """The kernels of a shape's choice and candidates."""
     plan = tilewright.plan(*shape, dtype="f32", device="vm")
-    for config in [plan.config, *map(gemm.parse, candidates(shape, count))]:
+    for config in [plan.config, *map(gemm.parse, candidates(shape, count, more))]:
         yield from gemm.kernels(plan.problem, config, plan.device.target)
 
 
-def compiled(shapes: list[Shape], count: int) -> Iterator[tuple[Shape, serialized_kernel.Kernels]]:
+def compiled(also: Also, count: int) -> Iterator[tuple[Shape, serialized_kernel.Kernels]]:
     """The shapes with their kernels, each when they are compiled; processes compile meanwhile."""
     loaded = serialized_kernel.loaded
     futures: dict[str, Future[serialized_kernel.SerializedKernel]] = {}
     wanted: dict[Shape, list[str]] = {}
     with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
-        for shape in shapes:
+        for shape, more in also.items():
             wanted[shape] = []
-            for kernel in kernels_of(shape, count):
+            for kernel in kernels_of(shape, count, more):
                 name = str(kernel)
                 wanted[shape].append(name)
                 if name not in futures and not loaded(ARCHITECTURE, name):
@@ -237,7 +239,7 @@ def processes() -> int:
 
 def build(shapes: list[Shape], file: Path, count: int) -> None:
     """Compile the kernels that an H200 runs for the shapes."""
-    wanted = {str(kernel): kernel for shape in shapes for kernel in kernels_of(shape, count)}
+    wanted = {str(kernel): kernel for shape in shapes for kernel in kernels_of(shape, count, ())}
     print(f"{len(wanted)} kernels", flush=True)
     with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
         built = pool.map(serialized_kernel.build, wanted.values(), [ARCHITECTURE] * len(wanted))
@@ -249,8 +251,9 @@ def build(shapes: list[Shape], file: Path, count: int) -> None:
 
 
 def all_measured(
-    compiling: Iterable[tuple[Shape, serialized_kernel.Kernels]], count: int, broken: set[str]
-) -> Iterator[tuple[Shape, Times]]:
+    compiling: Iterable[tuple[Shape, serialized_kernel.Kernels]], count: int, also: Also,
+    broken: set[str],
+) -> Iterator[tuple[Shape, Times]]:  # fmt: skip
     """The times of each shape, without configurations that end a process, and those of their sort
     where another has.
     """
@@ -259,7 +262,7 @@ def all_measured(
         for shape, kernels in compiling:
             for _ in range(8):
                 try:
-                    others = list(candidates(shape, count))
+                    others = list(candidates(shape, count, also[shape]))
                     yield shape, calls_of(shape, others, kernels, broken, timeout=PATIENCE)
                     break
                 except BrokenCall as error:

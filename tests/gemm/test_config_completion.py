@@ -170,5 +170,5 @@ def test_a_plan_completes_its_configuration() -> None:
 def test_completed_configurations_do_not_spill(type_: str, text: str) -> None:
     problem = make_problem((4096, 4096, 4096), "tn", type_)
     config = complete(text, problem, H200)
-    cubin = assemble(build(relayout_problem(problem, config), config).ptx, "sm_90a")
+    cubin = assemble(build(relayout_problem(problem, config), config, H200).ptx, "sm_90a")
     assert not cubin.spills, config

@@ -74,7 +74,8 @@ def test_row_blocks_share_the_sums_of_x(group: int, bk: int) -> None:
         for tile in (f"256x16x{bk}:2:2", "64x16x128:1:2")
     )
     assert np.array_equal(blocks.run(x, packed.T), one.run(x, packed.T))
-    found = gemm.build(blocks.problem, blocks.config).ptx.count("wgmma.mma_async")
+    kernel = gemm.build(blocks.problem, blocks.config, blocks.device.target)
+    found = kernel.ptx.count("wgmma.mma_async")
     assert found == 2 * (bk // 16) * (2 + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright import gemm, target
 from tilewright.builder import Builder
+from tilewright.compile_cache import Cache
 from tilewright.gemm.problem import Problem
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_kernel import _build, build
 from tilewright.quantization.weight_format import WeightFormat
 from tilewright.quantization.weight_units import prepare_weights
 from tilewright.run import VmDevice
+from tilewright.run.devices import vm_device
 
 PREFETCH, WAIT = "cp.async.bulk.prefetch.L2.global", "griddepcontrol.wait"
 FORM = WeightFormat("u4", "bf16", 128, "f16")
@@ -46,7 +49,7 @@ def touch(k: Any, src: Any, bytes: Any) -> None:
 
 
 @every_row("size, config", CASES, ids=str, parts=3)
-def test_no_byte_is_out_of_bounds(size: tuple[int, int, int], config: str) -> None:
+def test_no_byte_is_out_of_bounds(size: tuple[int, int, int], config: str, tmp_path: Path) -> None:
     """The checked machine permits loads before the wait from memory that no kernel can write: here
     the weights, and nothing else.
     """
@@ -58,6 +61,7 @@ def test_no_byte_is_out_of_bounds(size: tuple[int, int, int], config: str) -> No
     exact = x.astype(np.float64) @ packed.dequantize().T.astype(np.float64)
     with registered(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Builder, "bulk_prefetch", touch)
+        patch.setattr(vm_device, "store", lambda: Cache(tmp_path))  # a folder of its own
         a, out = (Resident.of(array, on) for array in (x, np.empty((m, n), np.float16)))
         units = Resident.of(prepared.units, on)
         address = on._home.upload(prepared.units, read_only=True)

@@ -17,6 +17,7 @@ from tilewright.gemm.block_scaling import BlockScaling
 from tilewright.sass import ControlCode, CubinFile
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code, hazards
+from tilewright.target import DEFAULT_DEVICE
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 CLEAN = (
@@ -148,7 +149,7 @@ def test_kernels_of_8_bit_floats_have_no_hazard(
     config: str, scaling: BlockScaling | None, fast: bool
 ) -> None:
     problem = Problem(4096, 4096, 4096, "e4m3", "e4m3", "bf16", fast=fast, scaling=scaling)
-    kernel = gemm.build(problem, gemm.parse(config))
+    kernel = gemm.build(problem, gemm.parse(config), DEFAULT_DEVICE)
     file = CubinFile.parse(cuda.compile(kernel.ptx, "sm_90a").code)
     assert not list(hazards(function_code(file, kernel.name)))
 

@@ -13,17 +13,20 @@ import numpy as np
 import pytest
 
 from ptxas import assemble, ptxas
-from sass_mutant_trial import MutantTrial
-from sass_mutants import mutants
+from sass_cubins import code_of
+from sass_mutant_trial import MutantTrial, reads_zeros
+from sass_mutants import Mutant, mutants
 from sass_worst_case import WorstCase
-from tilewright.gemm import Problem
-from tilewright.gemm.cp_async import simt
+from tilewright.gemm import Problem, build
 from tilewright.gemm.cp_async.simt_config import SimtConfig
 from tilewright.gemm.cp_async.simt_raster import raster_values
 from tilewright.sass import CubinFile
+from tilewright.sass.control_code import ControlCode
 from tilewright.sass.lint.lint_function import lint_function
 from tilewright.sass.machine.sass_machine import SassMachine
+from tilewright.sass.sass_text import parse_instruction
 from tilewright.sass.schedule.ffma_loop.rewrite_loop import rewrite_loop
+from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 CONFIG = SimtConfig.parse("simt:64x64x16:16x8:4/4")
@@ -38,7 +41,7 @@ LIST = Path(__file__).with_name("equivalent_mutants.txt")
 @cache
 def kernel() -> tuple[CubinFile, str]:
     problem = Problem(4096, 4096, 4096, "f32", "f32", "f32", "k", "n")
-    traced = simt.build(problem, CONFIG)
+    traced = build(problem, CONFIG, device_spec("H200"))
     file = CubinFile.parse(assemble(traced.ptx, "sm_90a").code)
     return rewrite_loop(file, traced.name, REGISTERS), traced.name
 
@@ -76,6 +79,35 @@ def trial() -> MutantTrial:
 def test_some_mutants() -> None:
     ways, _ = trial().check(FEW, 10)
     assert ways["lint"] >= 6 and ways["race"] and ways["bits"] + ways["fault"]
+
+
+ZEROS = "--:-:-:-:5 CS2R R4, SRZ\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "made", "harmless"),
+    [
+        (ZEROS + "{MOV R8, R4}", "MOV R8, R5", True),
+        (ZEROS + "{MOV R8, R4}", "MOV R8, R6", False),
+        (ZEROS + "{MOV R8, R4}", "MOV R9, R4", False),
+        (ZEROS + "{MOV R4, R8}", "MOV R5, R8", False),
+        (ZEROS + "{FFMA R8, R9, R4, R8}", "FFMA R8, R9, R9, R8", False),  # reads R9 as before
+        (ZEROS + "{FFMA R8, R4, R4, R8}", "FFMA R8, R4, R5, R8", True),
+        (ZEROS + "{STG.E.64 desc[UR4][R8.64], R4}", "STG.E.64 desc[UR4][R8.64], R6", False),
+        (ZEROS + "--:-:-:-:5 MOV R5, R9\n{MOV R8, R4}", "MOV R8, R5", False),
+        (
+            ZEROS + ".L_0:\n{MOV R8, R4}\n--:-:-:-:5 MOV R4, R9\n--:-:-:-:f @P0 BRA `(.L_0)",
+            "MOV R8, R5",
+            False,
+        ),
+    ],
+)
+def test_which_mutants_read_zeros(text: str, made: str, harmless: bool) -> None:
+    """The instruction in braces is changed."""
+    ahead = text.partition("{")[0]
+    index = ahead.count("\n") - ahead.count(".L_0:")
+    code = code_of(text.replace("{", "--:-:-:-:5 ").replace("}", ""))
+    assert reads_zeros(code, Mutant("", index, ControlCode(), parse_instruction(made))) == harmless
 
 
 @pytest.mark.slow

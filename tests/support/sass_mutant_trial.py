@@ -17,7 +17,7 @@ from tilewright.sass import CubinFile
 from tilewright.sass.lint.lint_function import lint_function
 from tilewright.sass.machine.code_paths import SassCode
 from tilewright.sass.machine.hazards import function_code
-from tilewright.sass.machine.register_effects import register_effects
+from tilewright.sass.machine.register_effects import register_effects, register_operands
 from tilewright.sass.machine.sass_machine import SassMachine
 from tilewright.sass.sass_text import ALWAYS
 
@@ -74,7 +74,7 @@ class MutantTrial:
         """Why a mutant is harmless; "" where the worst timing of a run does not show it."""
         code, trace = self.code, self.original[1]
         if mutant.what.startswith("register"):
-            return "the registers hold zero" if _reads_zeros(code, mutant) else ""
+            return "the registers hold zero" if reads_zeros(code, mutant) else ""
         if mutant.what.startswith("fence") or mutant.index not in trace:
             return ""
         if mutant.what.startswith("reuse"):
@@ -114,18 +114,30 @@ class MutantTrial:
         return ways, harmless
 
 
-def _reads_zeros(code: SassCode, mutant: Mutant) -> bool:
-    """Whether an instruction reads other registers than it did, and both are zero there."""
+def reads_zeros(code: SassCode, mutant: Mutant) -> bool:
+    """Whether the operands that a mutant changes are read, and hold zero before and after it."""
+    text = code.instructions[mutant.index].text
+    assert text is not None
+    old, new = (register_operands(code.sm, x) for x in (text, mutant.text))
+    if len(old) != len(new):
+        return False
+    changed = {x for pair in zip(old, new, strict=True) if pair[0] != pair[1] for x in pair}
+    named = {("R", x.first + i) for x in changed for i in range(x.count)}
+    return not any(x.written for x in changed) and named <= _zeros(code, mutant.index)
+
+
+def _zeros(code: SassCode, index: int) -> set[tuple[str, int]]:
+    """Registers that are zero ahead of an instruction, whichever way leads there."""
     zeros: set[tuple[str, int]] = set()
     targets = {code.target(i) for i in range(len(code.instructions))}
-    for i in range(mutant.index):
-        zeros = set() if i in targets else zeros
+    for i in range(index + 1):
+        if i in targets:
+            zeros.clear()
+        if i == index:
+            break
         text = code.instructions[i].text
         assert text is not None
         written = register_effects(code.sm, text).writes
         is_zero = text.opcode == "CS2R" and str(text.operands[1]) == "SRZ" and text.guard == ALWAYS
         zeros = zeros | written if is_zero else zeros - written
-    old = code.instructions[mutant.index].text
-    assert old is not None
-    before, after = (register_effects(code.sm, x) for x in (old, mutant.text))
-    return before.writes == after.writes and before.reads ^ after.reads <= zeros
+    return zeros

@@ -17,11 +17,11 @@ from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
 from .cp_async import multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
-from .cp_async.simt_config import SimtConfig, launched_config
+from .cp_async.simt_config import SimtConfig
+from .cp_async.simt_launch import launched_config
 from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
-from .splitk_reduction import is_programmatic
 from .tma import (
     dynamic_tile_scheduler,
     tma_arguments,
@@ -109,12 +109,10 @@ def parse(text: str) -> AnyConfig:
     return SimtConfig.parse(text) if kind == "simt" else Config.parse(text)
 
 
-def build(problem: Problem, config: AnyConfig, device: DeviceSpec | None = None) -> Traced:
-    """Trace the kernel, once for all problems of the same class: the one that the device launches,
-    or without a device one that runs wherever the configuration does.
-    """
+def build(problem: Problem, config: AnyConfig, device: DeviceSpec) -> Traced:
+    """Trace the kernel that the device launches, once for all problems of the same class."""
     validate(problem)
-    config = config if device is None else _launched(config, device)
+    config = _launched(config, device)
     return _definition(config).build(problem, config)
 
 
@@ -152,7 +150,7 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
-    before = maxima_reset.launches(problem, is_programmatic(config))
+    before = maxima_reset.launches(problem, config.programmatic)
     return before + gemm + _reductions(problem, config, device)
 
 
@@ -161,7 +159,7 @@ def _reductions(
 ) -> tuple[KernelLaunch, ...]:
     """The launches that combine the partial results of an epilogue's reductions."""
     offset = workspace.regions_offset(problem, config, device)
-    programmatic = is_programmatic(config)
+    programmatic = config.programmatic
     return tuple(
         KernelLaunch(
             GemmKernel(
@@ -182,7 +180,7 @@ def kernels(
     """The kernels of ``launches``, not traced yet."""
     config = _launched(config, device)
     gemm = tuple(kernel.kernel(problem, config) for kernel in _definitions(problem, config, device))
-    first = maxima_reset.launches(problem, is_programmatic(config))
+    first = maxima_reset.launches(problem, config.programmatic)
     last = _reductions(problem, config, device)
     before, after = (tuple(launch.kernel for launch in launches) for launches in (first, last))
     return before + gemm + after

@@ -30,7 +30,6 @@ from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
 from .problem import SIZE_LIMIT, UNIT_SIZES, Problem
 from .rasterization import tile_coordinates
-from .tma.tma_config import TmaConfig
 from .tma.tma_geometry import WGMMA_ROWS
 from .workspace import SplitKConfig, d_tile
 
@@ -87,7 +86,7 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, is_programmatic(config), unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, config.programmatic, unused)
 
 
 def is_staged(problem: Problem, config: SplitKConfig) -> bool:
@@ -100,11 +99,6 @@ def is_staged(problem: Problem, config: SplitKConfig) -> bool:
 def _shared_bytes(problem: Problem, config: SplitKConfig) -> int:
     """Shared memory of a CTA."""
     return THREADS * VECTOR * 4 if is_staged(problem, config) else 0
-
-
-def is_programmatic(config: object) -> bool:
-    """Whether the GEMM kernel launches its dependents early."""
-    return isinstance(config, TmaConfig) or getattr(config, "programmatic", False)
 
 
 def kernel_arguments(
@@ -176,7 +170,7 @@ class SplitKReduction:
         """Emit the kernel."""
         k, p = self.k, self.parameters
         self._locate(global_pointer(k, p.workspace))
-        if is_programmatic(self.config):
+        if self.config.programmatic:
             k.wait_for_prior_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)

@@ -17,11 +17,16 @@ from tilewright.cuda.cubin import KernelUsage
 from tilewright.gemm import Config, Problem, SimtConfig, build
 from tilewright.gemm.cp_async.multistage_config import F64_TABLE, accumulator_registers, table
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
-from tilewright.target import Target, device_spec
+from tilewright.target import DEVICES, Target, device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
 ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+# Of each architecture: a device, whose kernels may wait for prior grids.
+DEVICE = {
+    arch: next(d for d in DEVICES.values() if d.target.number == Target.parse(arch).number)
+    for arch in ARCHES
+}
 ALL = BEST | OTHER
 # Architectures with instructions of the type, which ptxas replaces by several on others; bytes a
 # thread that such a kernel may spill.
@@ -34,7 +39,7 @@ FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spil
 @every_row("name", ALL)
 def test_it_assembles_without_spills(name: str, arch: str) -> None:
     problem, config = ALL[name]
-    traced = build(problem, config)
+    traced = build(problem, config, DEVICE[arch])
     cubin = assemble(traced.ptx, arch)
     usage = {u.entry: u for u in cubin.usage}[traced.name]
     check_usage(usage, config, FEW if name in OTHER else 0)
@@ -53,7 +58,7 @@ def allowed_spills(problem: Problem, config: SimtConfig | Config) -> int:
 
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
-    (usage,) = assemble(build(problem, config).ptx, arch).usage
+    (usage,) = assemble(build(problem, config, DEVICE[arch]).ptx, arch).usage
     check_usage(usage, config, allowed_spills(problem, config))
 
 
@@ -114,6 +119,6 @@ def test_other_types_assemble(name: str, arch: str) -> None:
     problem, config = NARROW[name]
     if problem.a == "e4m3" and not Target.parse(arch).runs("sm_89"):
         return
-    (usage,) = assemble(build(problem, config).ptx, arch).usage
+    (usage,) = assemble(build(problem, config, DEVICE[arch]).ptx, arch).usage
     assert usage.spill_stores <= (0 if arch in NATIVE.get(problem.a, (arch,)) else EMULATED)
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536

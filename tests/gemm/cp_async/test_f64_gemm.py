@@ -226,9 +226,8 @@ def test_no_order_of_warps_and_copies_changes_a_bit_and_nothing_races(layout: st
 
 def launched(machine: Machine, a: Array, b: Array, layout: str) -> bytes:
     """D's bytes, by four warps of one CTA."""
-    traced = build(
-        make_problem((64, 64, 40), layout, "f64"), Config.parse("64x64x16:2x2:3:m16n8k4")
-    )
+    config = Config.parse("64x64x16:2x2:3:m16n8k4")
+    traced = build(make_problem((64, 64, 40), layout, "f64"), config, FEW)
     machine.load(traced.module)
     d = np.full((64, 64), np.nan)
     lines = a if layout[0] == "t" else a.T, b if layout[1] == "t" else b.T

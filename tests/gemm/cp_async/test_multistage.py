@@ -19,6 +19,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.gemm import TABLE, Config, Problem, build, launch_shape
 from tilewright.ptx import tree
+from tilewright.target import DEFAULT_DEVICE
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -44,7 +45,7 @@ def product(
     ctas: int = 0,
 ) -> Array:
     """D of a compact problem, launched by hand: 1.0 · A B + 0.5 · C where C is read."""
-    m, traced = machine or Machine(), build(problem, config)
+    m, traced = machine or Machine(), build(problem, config, DEFAULT_DEVICE)
     a, b, c = inputs(problem)
     a = a if problem.a_major == "k" else a.T
     b = b.T if problem.b_major == "k" else b
@@ -190,7 +191,7 @@ def without(module: tree.Module, opcode: str, index: int) -> tree.Module:
 @pytest.mark.parametrize("opcode", ["cp.async.wait_group", "bar.sync"])
 def test_a_missing_wait_shows(opcode: str, index: int) -> None:
     problem, config = make_problem((64, 64, 160)), Config.parse("64x64x32:2x2:3")
-    module = build(problem, config).module
+    module = build(problem, config, DEFAULT_DEVICE).module
     broken = without(module, opcode, index)
     right = product(problem, config)
     wrong = (product(problem, config, broken, Machine(seed=s)) for s in range(20))

@@ -132,7 +132,7 @@ def test_what_split_k_excludes(text: str, problem: Problem | None, says: str) ->
 def test_one_stage_has_no_race(text: str) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((64, 200), (64, 200)))
-    traced = gemm.build(make_problem((64, 64, 200), d="f32"), parse(text))
+    traced = gemm.build(make_problem((64, 64, 200), d="f32"), parse(text), A100)
     results = set()
     for machine in (Machine(checked=True), *(Machine(seed=s) for s in range(4))):
         machine.load(traced.module)

@@ -30,6 +30,7 @@ from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_raster import raster_values
 from tilewright.run import VmDevice
 from tilewright.run.call.prepared_call import Addresses, PreparedCall
+from tilewright.target import device_spec
 from tilewright.vm import Machine
 from tilewright.vm.step.numpy_floats import quiet
 
@@ -38,6 +39,8 @@ pytestmark = pytest.mark.vm
 F32 = dtype("f32")
 Array = np.ndarray[Any, Any]
 SMALL = "simt:16x32x8:4x8:3"
+WARPS = SimtConfig((64, 64, 8), (8, 16), 3)  # CTAs of four warps
+H200 = device_spec("H200")
 
 
 def accumulated(a: Array, b: Array, ks: Iterable[int]) -> Array:
@@ -297,20 +300,22 @@ def test_tiles_that_overlap_do_not_race() -> None:
     assert launched(Machine(checked=True), a, b) == chain(a, b).tobytes()
 
 
-def launched(machine: Machine, a: Array, b: Array) -> bytes:
-    """D's bytes, by CTAs of four warps."""
+def launched(
+    machine: Machine, a: Array, b: Array, config: SimtConfig = WARPS, *,
+    scalars: tuple[float, float, int, int] = (1.0, 0.0, 0, 0), programmatic: bool = False,
+) -> bytes:  # fmt: skip
+    """D's bytes. ``scalars``: α, β and their addresses."""
     (m, k), n = a.shape, b.shape[1]
-    config = SimtConfig((64, 64, 8), (8, 16), 3)
     aligns = {f"align_{x}": 16 if size % 4 == 0 else 4 for x, size in (("b", n), ("d", n))}
     problem = Problem(m, n, k, "f32", "f32", "f32", "k", "n", **aligns)
-    traced = build(problem, config)
+    traced = build(problem, config, H200)
     machine.load(traced.module)
     d = np.full((m, n), np.nan, np.float32)
     places = [machine.upload(x) for x in (a, b, d, d)]
-    args = [*places, m, n, k, k, n, n, n, 1.0, 0.0, *[0] * 6]
+    args = [*places, m, n, k, k, n, n, n, *scalars, 0, 0, 0, 0]
     args += raster_values(problem, config).values()
     machine.launch(traced.name, config.tiles(problem), traced.block, args,
-                   shared=traced.dynamic_shared)  # fmt: skip
+                   shared=traced.dynamic_shared, programmatic=programmatic)  # fmt: skip
     return machine.download(places[3], like=d).tobytes()
 
 
@@ -328,14 +333,39 @@ def test_no_access_comes_before_the_wait(config: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_kernel_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def early(by_address: bool) -> tuple[bytes, bytes]:
+    """D's bytes of a programmatic launch, and what they should be. α, here 2, and β are numbers, or
+    read from memory that the preceding grid may write.
+    """
+    a, b, machine = numbers((40, 24)), numbers((24, 64)), Machine(checked=True)
+    scalars = 2.0, 0.0, 0, 0
+    if by_address:
+        alpha, beta = (machine.upload(np.array([x], np.float32)) for x in scalars[:2])
+        scalars = 1.0, 1.0, alpha, beta
+    config = SimtConfig.parse("simt:32x32x32:4x8x4:3/4")
+    want = chain(a, b, alpha=2.0, config=config)
+    return launched(machine, a, b, config, scalars=scalars, programmatic=True), want.tobytes()
+
+
+@pytest.mark.parametrize("by_address", [False, True], ids=["numbers", "addresses"])
+def test_a_programmatic_launch_waits_before_its_first_access(by_address: bool) -> None:
+    found, want = early(by_address)
+    assert found == want
+
+
+@pytest.mark.parametrize(
+    ("by_address", "access"),
+    [(False, r"cp\.async\.c[ag]\.shared\.global"), (True, r"ld\.global\.f32")],
+    ids=["numbers", "addresses"],
+)
+def test_a_kernel_that_does_not_wait_is_found(
+    by_address: bool, access: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the machine alone: a call would leave the kernel in the compile cache."""
     monkeypatch.setattr(Builder, "wait_for_prior_grids", lambda _: None)
     simt._build.cache_clear()
     try:
-        with pytest.raises(VmFault, match=r"no griddepcontrol.wait comes before the access"):
-            tilewright.matmul(
-                numbers((9, 31)), numbers((31, 40)), device=VmDevice(checked=True),
-                config="simt:32x32x32:4x8x4:2/4",
-            )  # fmt: skip
+        with pytest.raises(VmFault, match=f"{access}.* no griddepcontrol.wait comes before the"):
+            early(by_address)
     finally:
         simt._build.cache_clear()

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright
+from epilogue_calls import reductions
 from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
+from tilewright.builder import Traced
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import (
     Config,
@@ -30,6 +33,7 @@ from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
+from tilewright.gemm.cp_async.simt_launch import launched_config
 from tilewright.layout import Layout
 from tilewright.layout.memory.banks import bank_conflicts
 from tilewright.target import DEVICES, device_spec
@@ -99,6 +103,12 @@ def test_text_and_back(config: SimtConfig) -> None:
 def test_what_is_no_configuration(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse(text)
+
+
+@pytest.mark.parametrize("name", ["in_cluster", "programmatic"])
+def test_a_flag_is_true_or_false(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be True or False, got 1"):
+        replace(SIMT[0], split=2, **{name: 1})
 
 
 # --- who computes what --------------------------------------------------------------------------
@@ -191,6 +201,28 @@ def test_clusters_need_a_device_that_has_them() -> None:
         check(problem, config, device_spec("RTX 4090"))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("simt:32x64x16:4x8x2:3*2c", "with reductions excludes split-K in a cluster"),
+        (
+            "simt:16x64x16:4x8x4:3",
+            "needs slices that divide a thread's 2 blocks of 4×4 elements, got 4",
+        ),
+        ("simt:16x64x16:4x8x4:3*2", ""),
+        ("simt:16x64x16:4x8x2:3", ""),
+    ],
+)
+def test_slices_and_clusters_that_reductions_exclude(text: str, says: str) -> None:
+    a, bias = np.zeros((64, 64), np.float32), np.zeros(64, np.float32)
+    call: dict[str, Any] = {"epilogue": reductions, "bias": bias, "device": "vm", "config": text}
+    if not says:
+        assert str(tilewright.plan(a, a, **call).config).startswith(text.partition("*")[0])
+        return
+    with pytest.raises(ConfigError, match=says):
+        tilewright.plan(a, a, **call)
+
+
 def test_few_tiles_with_a_long_k_are_split() -> None:
     chosen = choose(make_problem((125, 405, 3497), "tt", "f32"), H200)
     assert isinstance(chosen, SimtConfig) and chosen.split > 1
@@ -225,7 +257,8 @@ ODD = {"with_c": True, "align_a": 4, "align_b": 8, "align_c": 4, "align_d": 8, "
 @pytest.mark.parametrize("odd", [False, True], ids=["whole", "odd"])
 def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> None:
     sizes = (500, 510, 499) if odd else (512, 512, 512)
-    traced = build(make_problem(sizes, layout, "f32", **(ODD if odd else {})), SIMT[-1])
+    problem = make_problem(sizes, layout, "f32", **(ODD if odd else {}))
+    traced = build(problem, SIMT[-1], device_spec("A100"))
     module = ptx.parse(traced.ptx)
     assert module == traced.module
     ptx.check(module)
@@ -233,15 +266,21 @@ def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> N
 
 
 def test_one_kernel_serves_all_sizes_of_a_kind() -> None:
-    one = build(make_problem((128, 256, 64), "tn", "f32", batch=2), SIMT[0])
-    assert one is build(make_problem((512, 1024, 4096), "tn", "f32", batch=7), SIMT[0])
-    assert one is not build(make_problem((512, 1024, 4096), "tn", "f32"), SIMT[0])
-    assert one is not build(make_problem((512, 1000, 4096), "tn", "f32", batch=7), SIMT[0])
+    def kernel(*sizes: int, batch: int = 1, device: str = "H200") -> Traced:
+        problem = make_problem(sizes, "tn", "f32", batch=batch)
+        return build(problem, SIMT[0], device_spec(device))
+
+    one = kernel(128, 256, 64, batch=2)
+    assert one is kernel(512, 1024, 4096, batch=7)
+    assert one is kernel(512, 1024, 4096, batch=7, device="B200")
+    assert one is not kernel(512, 1024, 4096, batch=7, device="A100")
+    assert one is not kernel(512, 1024, 4096)
+    assert one is not kernel(512, 1000, 4096, batch=7)
 
 
 def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     config = replace(SIMT[-1], tile=(16, 32, 8))
-    text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
+    text = build(make_problem((16, 32, 8), "tn", "f32"), config, H200).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text
 
@@ -269,6 +308,23 @@ def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(
     assert of_gemm.shape.programmatic == early
     waits = "griddepcontrol.wait" in of_gemm.kernel.trace().ptx
     assert waits == (device == "H200")
+
+
+@pytest.mark.parametrize("device", ["A100", "H200", "B200"])
+@pytest.mark.parametrize("given", [False, True])
+def test_the_device_decides_whether_launches_are_programmatic(device: str, given: bool) -> None:
+    """Of the GEMM kernel and of the reduction, whose text in caches then tells so."""
+    problem, spec = make_problem((512, 512, 512), "tt", "f32"), device_spec(device)
+    config = parse("simt:64x64x16:8x8x2:3/4*2")
+    assert str(replace(config, programmatic=True)) == str(config)
+    config = replace(config, programmatic=given)
+    assert launched_config(config, spec).programmatic == (device != "A100")
+    assert config.for_reduction().programmatic == given
+    gemm, reduction = launches(problem, config, {}, spec)
+    assert gemm.shape.programmatic == reduction.shape.programmatic == (device != "A100")
+    for made in (gemm.kernel, reduction.kernel):
+        assert f"programmatic={device != 'A100'}" in str(made)
+        assert ("griddepcontrol.wait" in made.trace().ptx) == (device != "A100")
 
 
 def test_slices_of_a_cluster_add_up_whole_lines() -> None:

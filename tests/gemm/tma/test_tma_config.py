@@ -157,7 +157,7 @@ def test_shared_bytes_are_what_the_kernel_declares() -> None:
         problem, config = replace(PROBLEM, **more), parse(text)
         check(problem, config, H200)
         need = config.shared_bytes(problem)  # type: ignore[arg-type]
-        assert need - 1024 < build(problem, config).dynamic_shared <= need <= 232448
+        assert need - 1024 < build(problem, config, H200).dynamic_shared <= need <= 232448
 
 
 # --- relayout -----------------------------------------------------------------

@@ -55,8 +55,12 @@ def chosen(problem: Problem, size: tuple[int, int, int]) -> list[TmaConfig]:
 
 
 def check(problem: Problem, config: TmaConfig) -> None:
-    for kernel in (build, splitk_reduction.build)[: 1 + (config.split > 1)]:
-        cubin = assemble(kernel(relayout_problem(problem, config), config).ptx, "sm_90a")
+    relaid = relayout_problem(problem, config)
+    kernels = [build(relaid, config, H200)]
+    if config.split > 1:
+        kernels.append(splitk_reduction.build(relaid, config))
+    for kernel in kernels:
+        cubin = assemble(kernel.ptx, "sm_90a")
         assert not cubin.warnings, config
         assert not cubin.spills, config
 

@@ -25,7 +25,7 @@ def result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TuningResult:
     """A result for sizes that no other test has."""
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     on, problem = device("vm").target, gemm.Problem(72, 104, 136)
-    key, kernel = TuningKey.of(problem, on), digest(problem, gemm.parse(CONFIG))
+    key, kernel = TuningKey.of(problem, on), digest(problem, gemm.parse(CONFIG), on)
     chosen = str(gemm.choose(problem, on))
     assert chosen != CONFIG
     made = TuningResult(*key, kernel, CONFIG, 5.0, 0.25, chosen, 6.0, "2025-01-01T00:00:00", "13.0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import resource
@@ -27,7 +28,7 @@ from tilewright.run.tuning.tuning_database import (
     tuning_database,
 )
 from tilewright.run.tuning.tuning_result import TuningKey, TuningResult, digest, from_json, to_json
-from tilewright.target import DEFAULT_DEVICE, DEVICES
+from tilewright.target import DEFAULT_DEVICE, DEVICES, device_spec
 
 TUNING_PAGE = Path(__file__).parents[3] / "docs" / "gemm.md"
 SOURCE = str(Path(tilewright.__file__).parents[1])
@@ -36,7 +37,7 @@ CONFIG = "tma:64x64x64:1:3/1x1@8"
 
 
 def result(problem: gemm.Problem = PROBLEM, config: str = CONFIG, **other: object) -> TuningResult:
-    kernel = digest(problem, gemm.parse(config))
+    kernel = digest(problem, gemm.parse(config), DEFAULT_DEVICE)
     numbers = {"us": 5.0, "margin": 0.1, "heuristic": "64x64x64:2x2:4", "heuristic_us": 6.0}
     texts = {"kernel": kernel, "config": config, "date": "2025-01-01T00:00:00", "driver": "13.0"}
     return TuningResult(
@@ -80,6 +81,18 @@ def test_results_out_of_date_are_ignored(path: Path, other: dict[str, str]) -> N
     results = TuningDatabase(path, None)
     results.put(result(), replace(result(), date="2026-01-01T00:00:00", **{"kernel": "1"} | other))
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
+
+
+@pytest.mark.parametrize(("device", "other"), [("A100", "H200"), ("H200", "A100")])
+def test_the_digest_is_of_the_kernel_that_the_device_launches(device: str, other: str) -> None:
+    """Of a configuration that has two kernels, also where both are in the cache."""
+    problem = gemm.Problem(64, 64, 64, "f32", "f32", "f32")
+    config, on = gemm.parse("simt:16x32x16:4x8:4"), device_spec(device)
+    text = gemm.kernels(problem, config, on)[0].trace().ptx
+    found = [digest(problem, config, on) for _ in range(2)]
+    assert found == [hashlib.sha256(text.encode()).hexdigest()[:16]] * 2
+    made = result(problem, str(config), kernel=found[0])
+    assert made.holds(problem, on) and not made.holds(problem, device_spec(other))
 
 
 def test_the_newest_result_is_kept(path: Path) -> None:

@@ -15,8 +15,7 @@ from ptxas import assemble, ptxas
 from sass_cubins import cubin
 from tilewright.cli import main
 from tilewright.errors import SassError
-from tilewright.gemm import Problem
-from tilewright.gemm.cp_async import simt
+from tilewright.gemm import Problem, build, parse
 from tilewright.gemm.cp_async.simt_config import TABLE, SimtConfig
 from tilewright.sass import CubinFile
 from tilewright.sass.lint import lint_cubin
@@ -27,6 +26,7 @@ from tilewright.sass.machine.sm_timing import TimingReport, simulate
 from tilewright.sass.schedule.ffma_loop.loop_values import find_loop
 from tilewright.sass.schedule.ffma_loop.rescheduled_code import rescheduled_code
 from tilewright.sass.schedule.ffma_loop.rewrite_loop import rewrite_loop
+from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
@@ -38,7 +38,7 @@ def kernels(config: str, limit: int, ragged: bool = False) -> tuple[CubinFile, C
     align = 4 if ragged else 16
     problem = Problem(*sizes, "f32", "f32", "f32", "k", "n", align_a=align, align_b=align,
                       align_d=align)  # fmt: skip
-    traced = simt.build(problem, SimtConfig.parse(config))
+    traced = build(problem, parse(config), device_spec("H200"))
     old = CubinFile.parse(assemble(traced.ptx, "sm_90a").code)
     return old, rewrite_loop(old, traced.name, limit), traced.name
 

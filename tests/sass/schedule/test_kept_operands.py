@@ -24,6 +24,7 @@ from tilewright.sass.machine.hazards import function_code
 from tilewright.sass.schedule import kept_operands
 from tilewright.sass.schedule.operand_reuse import with_reuse
 from tilewright.sass.schedule.operand_slots import operand_slots
+from tilewright.target import DEFAULT_DEVICE
 
 needs_ptxas = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
@@ -37,7 +38,7 @@ CONTROL = ((1 << 3) - 1) << 122 | 1 << 109  # reuse of three operands; no yield
 @cache
 def compiled(problem: Problem, config: str, arch: str = "sm_90a") -> tuple[Cubin, str]:
     """ptxas' machine code, and the kernel's name."""
-    traced = build(problem, parse(config))
+    traced = build(problem, parse(config), DEFAULT_DEVICE)
     return assemble(traced.ptx, arch), traced.name
 
 

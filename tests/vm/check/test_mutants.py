@@ -53,7 +53,7 @@ def shipped(
         "d": MatrixStrides(n),
     }
     block = gemm.kernel_arguments(problem, config, lines).pack((*places, 0), ((1.0, 0), (0.5, 0)))
-    traced, shape = gemm.build(problem, config), gemm.launch_shape(problem, config, FEW)
+    traced, shape = gemm.build(problem, config, FEW), gemm.launch_shape(problem, config, FEW)
     machine.load(module or traced.module)
     how = {"shared": traced.dynamic_shared, "cluster": shape.cluster}
     how["programmatic"] = shape.programmatic
@@ -128,7 +128,7 @@ def shipped_kernel(
 ) -> Kernel:
     """``more``: further K extents to run the kernel with."""
     problem = Problem(*sizes, kind, kind, d or kind, with_c=with_c)
-    module = gemm.build(problem, config).module
+    module = gemm.build(problem, config, FEW).module
     problems = [problem, *(replace(problem, k=k) for k in more)]
 
     def run(module: Module | None, seed: int, **how: object) -> bytes:

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ...builder import Builder, Pointer, Reg, Traced
 from ..epilogue.operand_loads import EpilogueOperands
@@ -31,7 +31,9 @@ from ..problem import Problem
 from ..rasterization import tile_coordinates
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_operand import CpAsyncOperand, OperandTile
-from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters, parameters_class
+from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters
+
+P = TypeVar("P", bound=CpAsyncParameters)
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
@@ -46,23 +48,22 @@ def problem_class(problem: Problem, config: Any) -> Problem:
 
 
 def traced(
-    mainloop: Callable[[Builder, Problem, Any, tuple[Reg, Reg]], CpAsyncMainloop],
+    mainloop: Callable[[Builder, Problem, Any, P], CpAsyncMainloop],
     name: str,
     problem: Problem,
     config: Any,
-    parameters: type[CpAsyncParameters] | None = None,
+    parameters: type[P],
 ) -> Traced:
-    """Trace the kernel whose CTAs run this mainloop and its epilogue. ``parameters``: those of the
-    kernel where they are not the problem's.
+    """Trace the kernel whose CTAs run this mainloop and its epilogue. ``parameters``: the class of
+    the kernel's, without those of an epilogue.
     """
-    early = getattr(config, "programmatic", False)
+    early = config.programmatic
 
-    def kernel(k: Builder, p: CpAsyncParameters) -> None:
+    def kernel(k: Builder, p: P) -> None:
         alpha = scalar(k, p.alpha, p.alpha_ptr, early=early)
         beta = scalar(k, p.beta, p.beta_ptr, early=early)
         with k.eliminate_common_subexpressions():
-            body = mainloop(k, problem, config, (p.m, p.n))
-            body.parameters = p
+            body = mainloop(k, problem, config, p)
             strides = p.batch_stride_a, p.batch_stride_b, p.batch_stride_c, p.batch_stride_d
             index, (a, b, c, d) = body.matrices((p.a, p.b, p.c, p.d), strides)
             depth = k.select(alpha == 0.0, 0, p.k)
@@ -87,8 +88,7 @@ def traced(
     bounds: dict[str, Any] = {"block": config.threads, "min_ctas": config.ctas}
     if getattr(config, "in_cluster", False):
         bounds["cluster"] = (1, config.split, 1)
-    declared = parameters or parameters_class(problem)
-    declared = parameters_with(declared, problem.epilogue, problem.scalar_type)
+    declared = parameters_with(parameters, problem.epilogue, problem.scalar_type)
     return declared.trace(kernel, name, problem.scalar_type, **bounds)
 
 
@@ -123,7 +123,6 @@ class CpAsyncMainloop(ABC):
     split = 1  # parts of K that different CTAs compute
     tile_type: type[OperandTile] = OperandTile
     slices = 1  # parts of a k-tile that different threads compute
-    parameters: CpAsyncParameters
     a: list[list[Any]]
     b: list[list[Any]]
     accumulators: list[list[Any]]
@@ -135,13 +134,13 @@ class CpAsyncMainloop(ABC):
         config: Any,
         parts: tuple[CpAsyncOperand, ...],
         shared: Pointer,
-        limits: tuple[Reg, Reg],
+        parameters: CpAsyncParameters,
         more_bytes: int = 0,
     ) -> None:
         """``more_bytes`` of a stage, behind its operands."""
         self.k, self.problem, self.config = k, problem, config
         self.parts, self.shared = parts, shared
-        self.limits = limits  # M and N
+        self.limits = parameters.m, parameters.n
         self.stage_bytes = sum(p.bytes for p in parts) + more_bytes
         self.ring_bytes = self.stage_bytes * config.stages
 

@@ -57,14 +57,14 @@ def parameters_class(problem: Problem) -> type[CpAsyncParameters]:
 
 def kernel_arguments(
     problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec,
-    parameters: type[CpAsyncParameters] | None = None, more: Mapping[str, object] | None = None,
+    parameters: type[CpAsyncParameters], more: Mapping[str, object] | None = None,
 ) -> KernelArguments:  # fmt: skip
-    """The parameter block for matrices with these strides. ``parameters``: the class where it is
-    not the problem's; ``more``: values of other parameters.
+    """The parameter block of this class for matrices with these strides. ``more``: values of other
+    parameters.
     """
     offset = regions_offset(problem, config, device)
     values = reduction_values(regions(problem, config), offset) | dict(more or {})
-    return packed(parameters or parameters_class(problem), problem, strides, values)
+    return packed(parameters, problem, strides, values)
 
 
 def packed(

@@ -26,7 +26,7 @@ from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, PartialEpilogue, StagedEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, traced
 from .cp_async_operand import WIDE, CpAsyncOperand
-from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters
+from .cp_async_parameters import CpAsyncParameters, SparseCpAsyncParameters, parameters_class
 from .metadata_tile import MetadataTile
 from .multistage_config import Config, in_bytes, instruction_shape, opcode
 
@@ -56,7 +56,9 @@ def kernel_arguments(
         x: MatrixStrides(s.leading // per, s.batch // per) for x, s in strides.items() if x in "ab"
     }
     if config.split == 1:
-        return cp_async_parameters.kernel_arguments(problem, config, {**strides, **inputs}, device)
+        return cp_async_parameters.kernel_arguments(
+            problem, config, {**strides, **inputs}, device, parameters_class(problem)
+        )
     parameters = SplitKSparseParameters if problem.sparse else SplitKGemmParameters
     return cp_async_parameters.packed(parameters, _partial_problem(problem), inputs)
 
@@ -126,7 +128,7 @@ def _build(problem: Problem, config: Config) -> Traced:
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
     promoted = PromotedMultistageKernel if problem.promoted else MultistageKernel
     kernel = partial(promoted, instruction(opcode(problem, config)))
-    return traced(kernel, name, *in_bytes(problem, config))
+    return traced(kernel, name, *in_bytes(problem, config), parameters_class(problem))
 
 
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
@@ -148,13 +150,13 @@ class MultistageKernel(CpAsyncMainloop):
         k: Builder,
         problem: Problem,
         config: Config,
-        limits: tuple[Reg, Reg],
+        parameters: CpAsyncParameters,
     ) -> None:
         self.instruction = row
         bits, sparse = problem.input.bits, problem.sparse
         shared = k.dynamic_shared(config.shared_bytes(bits, sparse), 1024)
         more = config.metadata_bytes(bits, sparse) if sparse else 0
-        super().__init__(k, problem, config, operands(problem, config), shared, limits, more)
+        super().__init__(k, problem, config, operands(problem, config), shared, parameters, more)
         self.mma, self.part = tiled_mma(problem, config), instruction_shape(problem, config)[2]
         self.split = config.split
         self.metadata: MetadataTile | None = None

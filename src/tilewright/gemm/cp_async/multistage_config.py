@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ...dtypes import dtype
 from ...errors import ConfigError, TargetError
@@ -77,6 +77,7 @@ class Config:
     persistent: bool = False
     mma: MmaShape | None = None
     split: int = 1
+    programmatic: ClassVar[bool] = False  # whether the kernel itself waits for prior grids
 
     def __post_init__(self) -> None:
         kinds = {} if self.mma is None else {"mma": 3}

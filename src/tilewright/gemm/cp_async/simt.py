@@ -33,8 +33,9 @@ from . import cp_async_mainloop, cp_async_parameters
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
 from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
-from .simt_edges import copy_bytes, ends_inside, is_staged, starts_early, store_width
+from .simt_edges import copy_bytes, ends_inside, is_staged, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
+from .simt_launch import starts_early
 from .simt_operand import SimtOperand, SimtTile, operands
 from .simt_raster import SimtParameters, raster_values, tile_coordinates
 from .simt_staging import staged_lines
@@ -115,8 +116,9 @@ def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> La
     cluster = (1, config.split, 1) if config.in_cluster else None
     tiles, resident = config.tiles(problem), config.resident(device.limits)
     fmas = prod(config.tile[:2]) * -(-problem.k // config.split)
-    early = config.programmatic and starts_early(tiles * config.split, resident, fmas, device.sms)
-    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, early)
+    early = starts_early(tiles * config.split, resident, fmas, device.sms)
+    programmatic = config.programmatic and bool(early)
+    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, programmatic)
 
 
 class SimtKernel(CpAsyncMainloop):
@@ -126,10 +128,11 @@ class SimtKernel(CpAsyncMainloop):
     tile_type = SimtTile
 
     def __init__(
-        self, k: Builder, problem: Problem, config: SimtConfig, limits: tuple[Reg, Reg]
+        self, k: Builder, problem: Problem, config: SimtConfig, parameters: SimtParameters
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes, 128)
-        super().__init__(k, problem, config, operands(problem, config), shared, limits)
+        super().__init__(k, problem, config, operands(problem, config), shared, parameters)
+        self.parameters = parameters
         self.split, self.slices = config.split, config.slices
         self.moved = tuple(ends_inside(problem, config, side) for side in range(2))
 
@@ -146,7 +149,6 @@ class SimtKernel(CpAsyncMainloop):
         """Where the tile begins. A last one that would pass the end of the matrix begins earlier,
         and stores what is from ``owned`` on.
         """
-        assert isinstance(self.parameters, SimtParameters)
         tile = tile_coordinates(self.k, self.parameters, index, self.config.group)
         self.owned = tile[0] * self.config.tile[0], tile[1] * self.config.tile[1]
         row, column = (

@@ -7,7 +7,7 @@ tile each), 4 stages. ``simt:64x64x32:8x8x4:3*6`` is one of 64×64 whose k-tiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...errors import ConfigError, TargetError
@@ -27,7 +27,6 @@ from ..problem import Problem
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 CLUSTER_TARGET = "sm_90"
-PROGRAMMATIC_TARGET = "sm_90"
 TYPE, FLOAT = "f32", 4  # of an element: its type, its bytes
 VECTOR = 4  # elements that a thread loads at once
 MIN_K = 8  # of a tile
@@ -57,7 +56,8 @@ class SimtConfig:
     budget), ``split``: parts of K that different CTAs compute, ``slices``: parts of each k-tile
     that different threads of a CTA compute, ``in_cluster``: the CTAs that share a tile are a
     cluster and add up their parts through distributed shared memory, not through the workspace.
-    Raises ConfigError.
+    ``programmatic``: programmatic dependent launch; it follows from the device
+    (``simt_launch``), so the notation leaves it out. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -68,9 +68,14 @@ class SimtConfig:
     split: int = 1
     slices: int = 1
     in_cluster: bool = False
+    programmatic: bool = False
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
+        for name in ("in_cluster", "programmatic"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name} must be True or False, got {value!r:.60}")
         self._check_tile()
         sides = zip("MN", self.tile[:2], self.block, self.lanes, strict=True)
         for name, size, count, lanes in sides:
@@ -98,8 +103,6 @@ class SimtConfig:
 
     def _check_parts(self) -> None:
         """Raises ConfigError for parts of K that a CTA or its threads cannot share."""
-        if not isinstance(self.in_cluster, bool):
-            raise ConfigError(f"in_cluster must be True or False, got {self.in_cluster!r:.60}")
         allowed = CLUSTERS if self.in_cluster else range(1, MAX_SPLIT + 1)
         if self.split not in allowed:
             known = "2, 4 or 8 in a cluster" if self.in_cluster else f"from 1 to {MAX_SPLIT}"
@@ -211,7 +214,8 @@ class SimtConfig:
     def for_reduction(self) -> SimtConfig:
         """The configuration that represents all with the same split-K reduction."""
         bm, bn, _ = self.tile
-        return type(self)((bm, bn, MIN_K), self.lanes, 1, self.group, split=self.split)
+        least = SimtConfig((bm, bn, MIN_K), self.lanes, 1, self.group)
+        return replace(least, split=self.split, programmatic=self.programmatic)
 
     def cluster_tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
@@ -220,11 +224,6 @@ class SimtConfig:
     def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Tiles that are not split along K."""
         return 0 if self.has_partials else self.tiles(problem)
-
-    @property
-    def programmatic(self) -> bool:
-        """Whether the kernel may be launched before the grids that it depends on have ended."""
-        return False
 
     @property
     def has_partials(self) -> bool:
@@ -278,22 +277,6 @@ class SimtConfig:
         """Resident CTAs per SM: ``ctas``, or fewer if shared memory limits them."""
         limit = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
         return max(1, min(self.ctas, limit))
-
-
-@dataclass(frozen=True, slots=True)
-class ProgrammaticSimtConfig(SimtConfig):
-    """The kernel with programmatic dependent launch, as it is launched on sm_90 and later."""
-
-    @property
-    def programmatic(self) -> bool:
-        return True
-
-
-def launched_config(config: SimtConfig, device: DeviceSpec) -> SimtConfig:
-    """The configuration of the kernel that the device launches."""
-    if config.programmatic or not device.target.runs(PROGRAMMATIC_TARGET):
-        return config
-    return ProgrammaticSimtConfig(*(getattr(config, field.name) for field in fields(config)))
 
 
 # (tile, threads along M and N, stages, CTAs per SM, slices), from large to small. Threads of 8×16
@@ -356,9 +339,8 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     if config.in_cluster:
         _check_cluster(config, device)
-    has_reductions = problem.epilogue is not None and problem.epilogue.partial_reductions
-    if has_reductions and not config.has_partials and config.rows_together == 1:
-        raise ConfigError(f"{config}: reductions of an epilogue need blocks of 4×4 elements")
+    if problem.epilogue is not None and problem.epilogue.partial_reductions:
+        _check_reductions(config)
     check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
@@ -366,6 +348,23 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         raise ConfigError(
             f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
+        )
+
+
+def _check_reductions(config: SimtConfig) -> None:
+    """Raises ConfigError where a thread does not store blocks of 4 rows, whose elements the
+    reductions of an epilogue combine.
+    """
+    if config.in_cluster:
+        raise ConfigError(
+            f"{config}: an epilogue with reductions excludes split-K in a cluster",
+            hint=f"*{config.split}, through the workspace",
+        )
+    if not config.has_partials and config.rows_together == 1:
+        raise ConfigError(
+            f"{config}: an epilogue with reductions needs slices that divide a thread's "
+            f"{config.accumulator_registers // VECTOR**2} blocks of 4×4 elements, "
+            f"got {config.slices}"
         )
 
 

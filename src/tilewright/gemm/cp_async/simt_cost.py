@@ -23,8 +23,9 @@ from ..columns import Column, tile_count
 from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
-from .simt_config import FLOAT, PROGRAMMATIC_TARGET, VECTOR, WARP, SimtConfig
-from .simt_edges import is_staged, starts_early, store_width
+from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
+from .simt_edges import is_staged, store_width
+from .simt_launch import PROGRAMMATIC_TARGET, starts_early
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
 OTHER_FMAS = 128
@@ -66,7 +67,7 @@ class SimtCoefficients(NamedTuple):
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
     prologue: float = 2000.0  # of a CTA, with the first copies; most of the launch is in it, too
     issued: float = 800.0  # issue slots of a warp outside of k-tiles, but for stores
-    early: float = 1040.0  # less, where a grid starts before the one ahead has ended
+    early: float = 1040.0  # saved where a grid starts before the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
     remote: float = 281.0  # more, of one that the CTAs of a cluster add up

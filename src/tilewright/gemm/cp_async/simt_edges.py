@@ -1,27 +1,14 @@
 """What sizes and rows of the matrices decide of kernel ``simt``: how wide copies and stores are,
-whether tiles overlap, and whether a grid starts before the one ahead has ended.
+and whether tiles overlap.
 """
 
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
 
 from ..epilogue.graph import BIT
 from ..problem import Problem
 from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
-
-# FMAs of an SM: with more, a grid whose CTAs are placed where the one ahead leaves room, and so not
-# evenly, loses more than a launch takes.
-SHORT = 128 * 20000
-
-
-def starts_early(ctas: Any, resident: Any, fmas: Any, sms: int) -> Any:
-    """Whether a grid of ``ctas``, of ``fmas`` each, is launched before the one ahead has ended: if
-    it fits on the GPU at once, a CTA on an SM, or several that are soon done.
-    """
-    each = -(-ctas // sms)
-    return (each <= resident) & ((each <= 1) | (each * fmas < SHORT))
 
 
 def copy_bytes(problem: Problem, config: SimtConfig, side: int) -> int:

@@ -18,8 +18,10 @@ _BITS = 31  # of a tile's index
 
 @dataclass(frozen=True)
 class SimtParameters(CpAsyncParameters):
-    """Parameters of kernel ``simt``: ``group_tiles`` tiles in a group, ``whole_groups``, rows of
-    tiles in the last one, and what divides by these numbers of tiles and of rows.
+    """Parameters of kernel ``simt``: ``group_tiles``, the number of tiles in a group of rows of
+    tiles; ``whole_groups``, the number of groups with all rows; ``last_rows``, the number of rows
+    of tiles in the group after them; and multiplier and shift of the divisions by ``group_tiles``
+    and by ``last_rows``.
     """
 
     group_tiles: Reg = parameter("u32")
@@ -46,7 +48,7 @@ def raster_values(problem: Problem, config: SimtConfig) -> dict[str, int]:
 
 
 def divisor(number: int) -> tuple[int, int]:
-    """(multiplier, shift) of ``quotient``; of 0, by which nothing is divided, some."""
+    """(multiplier, shift) of ``quotient``; of 0, which is never used, those of 1."""
     shift = max(0, number - 1).bit_length()
     return -(-(1 << _BITS + shift) // max(1, number)), shift
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import ConfigError
 from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
@@ -52,6 +52,7 @@ class TmaConfig(TmaGeometry[int]):
     dynamic: bool = False
     stream_k: int = 0
     in_cluster: bool = False
+    programmatic: ClassVar[bool] = True  # the kernel itself waits for prior grids
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)

@@ -78,7 +78,7 @@ class TuningOutcome:
         config, us, _ = self.chosen
         heuristic = str(self.heuristic.config), self.heuristic.us.median
         now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-        kernel, key = digest(problem, config), TuningKey.of(problem, device)
+        kernel, key = digest(problem, config, device), TuningKey.of(problem, device)
         return TuningResult(
             *key, kernel, str(config), us.median, us.margin, *heuristic, now, driver
         )

@@ -106,19 +106,23 @@ class TuningResult:
         try:
             config = gemm.parse(self.config)
             gemm.check(problem, config, device)
-            return digest(problem, config) == self.kernel
+            return digest(problem, config, device) == self.kernel
         except TilewrightError:
             return False
 
 
-def digest(problem: gemm.Problem, config: gemm.AnyConfig) -> str:
-    """The digest of the kernel's text, from the compile cache if it was computed before."""
+def digest(problem: gemm.Problem, config: gemm.AnyConfig, device: target.DeviceSpec) -> str:
+    """The digest of the text of the kernel that the device launches, from the compile cache if it
+    was computed before.
+    """
     relaid = gemm.relayout_problem(problem, config)
+    key = f"{source()}\n{relaid!r}\n{config!r}\n{device!r}"
 
     def compute() -> bytes:
-        return hashlib.sha256(gemm.build(relaid, config).ptx.encode()).hexdigest()[:16].encode()
+        text = gemm.build(relaid, config, device).ptx
+        return hashlib.sha256(text.encode()).hexdigest()[:16].encode()
 
-    return store().get_or_make("digest", f"{source()}\n{relaid!r}\n{config!r}", compute).decode()
+    return store().get_or_make("digest", key, compute).decode()
 
 
 def to_json(results: Iterable[TuningResult]) -> str:

@@ -128,7 +128,7 @@ def wide_gain(opcode: str, is_low_result: bool, is_addend: bool) -> int:
 
 def descriptor_gain(register: int, first: int) -> int:
     """Cycles that a latency shrinks by for a uniform register of wgmma's descriptors, which begin
-    at ``first``: by what ptxas leaves, B's, the second two, are read a cycle after A's.
+    at ``first``: B's, the second two, are read a cycle after A's. Inferred from ptxas' stalls.
     """
     return int(register - first in (2, 3))
 
