@@ -100,12 +100,19 @@ def test_unpacked_weights_have_the_reduction_kernel() -> None:
         tilewright.matmul(x, x.T, device="vm", config="tma:64x64x64:1:3*2c")
 
 
-@pytest.mark.parametrize("schedule", ["2:4*3c", "2:4+2c", "2:4/2x1*2c", "2:4c"])
-def test_a_cluster_has_two_ctas(schedule: str) -> None:
-    with pytest.raises(ConfigError):
-        TmaConfig.parse(f"tma:64x16x128:{schedule}~")
-    with pytest.raises(ConfigError, match="multiple of 16"):
-        TmaConfig.parse("tma:64x8x128:2:4*2c~")
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("tma:64x16x128:2:4*3c~", "cluster must be by 2, got 3"),
+        ("tma:64x16x128:2:4+2c~", "is of all tiles, not of the tail wave"),
+        ("tma:64x16x128:2:4/2x1*2c~", "excludes other clusters"),
+        ("tma:64x8x128:2:4*2c~", "tile_n must be a multiple of 16, got 8"),
+        ("tma:64x16x128:2:4c~", "expected a configuration such as"),
+    ],
+)
+def test_a_cluster_has_two_ctas(config: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        TmaConfig.parse(config)
 
 
 def test_the_notation_is_parsed() -> None:

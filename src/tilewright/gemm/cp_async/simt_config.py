@@ -17,6 +17,7 @@ from ..config_checks import (
     MAX_SPLIT,
     check_counts,
     check_epilogue,
+    check_flags,
     check_kinds,
     check_power_of_two,
     check_shared_memory,
@@ -71,6 +72,7 @@ class SimtConfig:
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
+        check_flags(self, "in_cluster")
         self._check_tile()
         sides = zip("MN", self.tile[:2], self.block, self.lanes, strict=True)
         for name, size, count, lanes in sides:
@@ -98,8 +100,6 @@ class SimtConfig:
 
     def _check_parts(self) -> None:
         """Raises ConfigError for parts of K that a CTA or its threads cannot share."""
-        if not isinstance(self.in_cluster, bool):
-            raise ConfigError(f"in_cluster must be True or False, got {self.in_cluster!r:.60}")
         allowed = CLUSTERS if self.in_cluster else range(1, MAX_SPLIT + 1)
         if self.split not in allowed:
             known = "2, 4 or 8 in a cluster" if self.in_cluster else f"from 1 to {MAX_SPLIT}"
