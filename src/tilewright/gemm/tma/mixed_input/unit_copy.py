@@ -7,10 +7,15 @@ from typing import Any
 from ....builder import Builder, Pointer
 from ....quantization.weight_format import UNIT_ROWS
 from ...kernel_scalars import global_pointer
+from ...problem import Problem
 from ..launch.tma_parameters import WeightPairParameters, WeightParameters
-from ..stage_operands import StageCopy, StageOperand
-from ..tile_scheduler import WorkTileInfo
+from ..stage_operands import SharedStages, StageCopy, StageOperand
+from ..tile_scheduler import TileScheduler, WorkTileInfo
+from ..tma_config import TmaConfig
 from ..tma_operand import UnitsOperand
+from ..tma_producer import multicast_masks
+
+STATIC_COLUMNS = 16  # of a tile, at most, where loads before prior grids end were faster
 
 
 class UnitCopy(StageCopy):
@@ -102,3 +107,15 @@ class PairUnitCopy(UnitCopy):
         if self.multicast is not None:
             return super().target(stage)
         return self.address + stage * self.operand.bytes
+
+
+def unit_copy(
+    k: Builder, problem: Problem, config: TmaConfig, p: WeightParameters, scheduler: TileScheduler,
+    stages: SharedStages,
+) -> UnitCopy:  # fmt: skip
+    """The copy of prepared weights."""
+    assert problem.weights is not None
+    units = PairUnitCopy if problem.pair else UnitCopy
+    multicast = multicast_masks(k, config, scheduler)[0]
+    static = problem.weights.static and config.tile[1] <= STATIC_COLUMNS
+    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)

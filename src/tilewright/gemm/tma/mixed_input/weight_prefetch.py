@@ -13,10 +13,10 @@ from __future__ import annotations
 from ....builder import Builder
 from ...problem import Problem
 from ..launch.tma_parameters import TmaParameters, WeightParameters
-from ..mainloop.stage_copies import unit_copy
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler
 from ..tma_config import TmaConfig
+from .unit_copy import unit_copy
 
 PREFETCH_THREAD = 32  # the first of a warp that initializes nothing
 PREFETCHED_BYTES = 34 << 10  # of a CTA
