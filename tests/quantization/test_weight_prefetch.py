@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tilewright
 from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright import gemm, target
 from tilewright.builder import Builder
+from tilewright.gemm.grouping import Grouping
 from tilewright.gemm.problem import Problem
+from tilewright.gemm.tma import tma_kernel
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.gemm.tma.tma_kernel import _build, build
 from tilewright.quantization.weight_format import WeightFormat
@@ -22,6 +26,7 @@ from tilewright.run import VmDevice
 
 PREFETCH, WAIT = "cp.async.bulk.prefetch.L2.global", "griddepcontrol.wait"
 FORM = WeightFormat("u4", "bf16", 128, "f16")
+PROBLEM = Problem(16, 512, 512, "bf16", "bf16", d="bf16", b_major="k", weights=FORM)
 # (M, N, K) with a whole last k-tile, a part of one, and fewer k-blocks than are prefetched
 CASES = (
     ((16, 64, 2048), "tma:64x16x128:4:8~"),
@@ -34,8 +39,7 @@ CASES = (
 
 
 def ptx(config: str, *, static: bool = False) -> str:
-    form = replace(FORM, static=static)
-    problem = Problem(16, 512, 512, "bf16", "bf16", d="bf16", b_major="k", weights=form)
+    problem = replace(PROBLEM, weights=replace(FORM, static=static))
     return build(problem, TmaConfig.parse(config)).ptx
 
 
@@ -77,6 +81,43 @@ def test_weights_are_prefetched_before_any_wait() -> None:
 def test_a_work_tile_that_follows_from_memory_is_not_prefetched() -> None:
     assert PREFETCH not in ptx("tma:64x16x128:1:4d~")
     assert PREFETCH not in ptx("tma:64x48x128:1:4~")  # the tensor cores bound it
+
+
+@pytest.mark.parametrize(
+    ("config", "groups"),
+    [
+        ("tma:64x16x128:1:4d~", None),
+        ("tma:64x16x128:1:4+sk2~", None),
+        ("tma:64x16x128:1:4~", Grouping("s32", "counts")),
+        ("tma:64x16x128:1:4~", Grouping("s64", "offsets")),
+    ],
+)
+def test_nothing_is_prefetched_without_a_first_work_tile(
+    config: str, groups: Grouping | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a tile scheduler refuses to name one, so that no kernel prefetches another tile's."""
+    problem, made = replace(PROBLEM, batch=2, groups=groups), TmaConfig.parse(config)
+    assert PREFETCH not in build(problem, made).ptx
+    monkeypatch.setattr(tma_kernel, "is_prefetched", lambda *_: True)
+    with pytest.raises(AssertionError, match="has no first work tile before it runs"):
+        _build.__wrapped__(tma_kernel.problem_class(problem, made), made)
+
+
+@given(
+    st.integers(1, 4096), st.integers(1, 9999), st.integers(1, 9), st.integers(1, 132), st.data()
+)
+def test_each_cluster_has_a_first_work_tile(
+    m: int, n: int, batch: int, sms: int, data: Any
+) -> None:
+    device = replace(target.DEFAULT_DEVICE, sms=sms)
+    problem = replace(PROBLEM, m=m, n=n, k=data.draw(st.integers(1, 9999)), batch=batch)
+    _, config = data.draw(st.sampled_from(gemm.ranked(problem, device)))
+    assert isinstance(config, TmaConfig) and config.swap
+    (bm, bn, _), (cm, cn) = config.tile, config.cluster
+    shape = gemm.launch_shape(problem, config, device)
+    clusters = shape.grid[0] // (config.split if config.in_cluster else config.ctas)
+    tiles = -(-n // (bm * cm)) * -(-m // (bn * cn)) * batch
+    assert clusters <= tiles * (1 if config.in_cluster else config.split)
 
 
 def test_nothing_but_packed_weights_is_prefetched() -> None:
