@@ -103,21 +103,17 @@ def test_nothing_is_prefetched_without_a_first_work_tile(
         _build.__wrapped__(tma_kernel.problem_class(problem, made), made)
 
 
-@given(
-    st.integers(1, 4096), st.integers(1, 9999), st.integers(1, 9), st.integers(1, 132), st.data()
-)
-def test_each_cluster_has_a_first_work_tile(
-    m: int, n: int, batch: int, sms: int, data: Any
-) -> None:
-    device = replace(target.DEFAULT_DEVICE, sms=sms)
-    problem = replace(PROBLEM, m=m, n=n, k=data.draw(st.integers(1, 9999)), batch=batch)
-    _, config = data.draw(st.sampled_from(gemm.ranked(problem, device)))
-    assert isinstance(config, TmaConfig) and config.swap
-    (bm, bn, _), (cm, cn) = config.tile, config.cluster
-    shape = gemm.launch_shape(problem, config, device)
-    clusters = shape.grid[0] // (config.split if config.in_cluster else config.ctas)
-    tiles = -(-n // (bm * cm)) * -(-m // (bn * cn)) * batch
-    assert clusters <= tiles * (1 if config.in_cluster else config.split)
+@given(st.integers(1, 600), st.integers(1, 2000), st.integers(1, 4096), st.sampled_from([1, 1, 3]))
+def test_each_cluster_has_a_first_work_tile(m: int, n: int, depth: int, batch: int) -> None:
+    problem = replace(PROBLEM, m=m, n=n, k=depth, batch=batch)
+    for _, config in gemm.ranked(problem, target.DEFAULT_DEVICE):
+        assert isinstance(config, TmaConfig) and config.swap
+        (bm, bn, _), (cm, cn) = config.tile, config.cluster
+        joined = config.split if config.in_cluster else 1
+        shape = gemm.launch_shape(problem, config, target.DEFAULT_DEVICE)
+        clusters = shape.grid[0] // (config.ctas * joined)
+        tiles = -(-n // (bm * cm)) * -(-m // (bn * cn)) * batch
+        assert clusters <= tiles * config.split // joined, config
 
 
 def test_nothing_but_packed_weights_is_prefetched() -> None:
