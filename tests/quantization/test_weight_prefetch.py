@@ -174,7 +174,7 @@ def test_nothing_is_prefetched_without_a_first_work_tile(
     """Such a tile scheduler refuses to name one, so that no kernel prefetches another tile's."""
     problem, made = replace(PROBLEM, batch=2, groups=groups), TmaConfig.parse(config)
     assert PREFETCH not in build(problem, made).ptx
-    monkeypatch.setattr(tma_kernel, "is_prefetched", lambda *_: True)
+    monkeypatch.setattr(tma_kernel, "prefetched_k_blocks", lambda *_: 1)
     with pytest.raises(AssertionError, match="has no first work tile before it runs"):
         _build.__wrapped__(tma_kernel.problem_class(problem, made), made)
 
@@ -203,4 +203,29 @@ def test_static_weights_are_loaded_before_the_wait_by_narrow_tiles() -> None:
     narrow, wide = "tma:64x16x128:1:4~", "tma:64x32x128:1:4~"
     load = "cp.async.bulk.shared::cluster.global"
     assert ptx(narrow, static=True).count(load) == 2 and ptx(narrow).count(load) == 1
-    assert ptx(wide, static=True) == ptx(wide)
+    for other in (wide, "tma:64x16x128:1:4d~"):
+        assert ptx(other, static=True) == ptx(other)
+
+
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        ("tma:64x16x128:2:8~", ["first 8 k-blocks to the L2", "each CTA loads 4 stages before"]),
+        ("tma:64x16x256:1:3~", ["first 4 k-blocks to the L2", "each CTA loads 3 stages before"]),
+        (
+            "tma:64x32x128:1:4~",
+            ["first 8 k-blocks to the L2", "prior kernels have ended, as others"],
+        ),
+        ("tma:64x64x128:1:4~", ["prior kernels have ended, as others"]),
+        ("tma:64x16x128:1:4d~", ["prior kernels have ended, as others"]),
+        ("tma:64x16x128:1:4+sk2~", ["each CTA loads 4 stages before"]),
+    ],
+)
+def test_the_report_says_what_precedes_prior_kernels_ends(config: str, lines: list[str]) -> None:
+    packed = tilewright.quantize_weight(np.ones((64, 512), np.float32), "u4", 128)
+    x = np.ones((8, 512), np.float16)
+    plan = tilewright.plan(x, packed.T, device="vm", config=config, static="b")
+    found = [line for line in plan.explain().splitlines() if "weights: " in line]
+    assert len(found) == len(lines) and all(map(str.__contains__, found, lines))
+    plain = tilewright.plan(x, packed.T, device="vm", config=config).explain()
+    assert "static" not in plain and ("to the L2" in plain) == ("to the L2" in lines[0])

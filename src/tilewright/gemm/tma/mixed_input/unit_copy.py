@@ -117,5 +117,14 @@ def unit_copy(
     assert problem.weights is not None
     units = PairUnitCopy if problem.pair else UnitCopy
     multicast = multicast_masks(k, config, scheduler)[0]
-    static = problem.weights.static and config.tile[1] <= STATIC_COLUMNS
+    static = loads_static(problem, config)
     return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)
+
+
+def loads_static(problem: Problem, config: TmaConfig) -> bool:
+    """Whether weights are loaded before prior grids end: it is promised that none writes them, the
+    tile is narrow, and the first work tile does not follow from memory.
+    """
+    promised = problem.weights is not None and problem.weights.static
+    from_memory = config.dynamic or problem.groups is not None
+    return promised and config.tile[1] <= STATIC_COLUMNS and not from_memory
