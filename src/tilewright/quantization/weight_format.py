@@ -29,7 +29,8 @@ class WeightFormat:
     ``zeros``: none, integer (stored in ``operand``'s type), or the type of floats; ``zero``: an
     integer zero point of all elements; ``static``: the caller's promise that no kernel writes the
     weights, so that products with few columns may load the first ones while prior kernels still run
-    (programmatic dependent launch); ``sparse``: only two of each four elements are stored, and ``group`` counts those.
+    (programmatic dependent launch); ``sparse``: only two of each four elements are stored, and
+    ``group`` counts those.
     """
 
     type: str
