@@ -337,7 +337,6 @@ def main() -> None:
     parser.add_argument("--weights", default="u4:128", help="type:group, separated by commas")
     parser.add_argument("--zeros", default="none", help="none, integer, f16")
     parser.add_argument("--type", default="bf16", help="of A: f16, bf16, e4m3, s8; or several")
-    parser.add_argument("--static", action="store_true", help="weights wait for no kernel")
     parser.add_argument("--sparse", action="store_true", help="weights are 2:4 sparse")
     parser.add_argument("--configs", default="", help="configurations, separated by spaces")
     parser.add_argument("--no-peers", action="store_true")
@@ -352,8 +351,7 @@ def main() -> None:
     for operand, weights in product(given.type.split(","), given.weights.split(",")):
         type_, group = weights.split(":")
         each = int(group) // (1 + given.sparse)  # of stored elements
-        more = 0, given.static, given.sparse
-        form = WeightFormat(type_, operand, each, "f16", given.zeros, *more)
+        form = WeightFormat(type_, operand, each, "f16", given.zeros, sparse=given.sparse)
         for m in map(int, given.m.split(",")):
             if given.ratios or given.gate:
                 show = report_gate if given.gate else report_ratios

@@ -20,18 +20,14 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp()  # kernels are patched here
-
 import torch
-from replaced_instructions import REPLACEMENTS, replaced
+from compare.replaced_instructions import REPLACEMENTS, replaced_adds
 
 import tilewright
 from tilewright.builder.tensors.wgmma_fragments import descriptor_start
 from tilewright.gemm.tma.tma_operand import WGMMA_K, TmaOperand
-from tilewright.run.devices.cuda_device import CudaDevice
 
 COLUMNS, DEPTH, WARPGROUP = 128, 128, 128
 K_BLOCKS = 2048
@@ -263,31 +259,11 @@ class Kernel:
                 self.out.store(z, order="volatile")
 
 
-ASSEMBLE = CudaDevice.assemble
-
-
-def assemble(self: CudaDevice, traced: Any) -> Any:
-    made = ASSEMBLE(self, traced)
-    for i, kind in enumerate(REPLACEMENTS):
-        if str(REPLACED_MARK + i) in traced.ptx:
-            code, changed = replaced(made.code, traced.name, kind)
-            if changed < 2 * COLUMNS // 2:
-                print(f"replaced: {changed}")
-            return replace(made, code=code)
-    return made
-
-
-CudaDevice.assemble = assemble  # type: ignore[method-assign]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--modes", default="", help="only those that contain one of these")
-    given = parser.parse_args()
+def report(chosen: list[str]) -> None:
+    """Print the lines of the modes whose names contain one of these."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     data, out = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
     clocks = torch.zeros(sms * 4, device="cuda", dtype=torch.int32)
-    chosen = given.modes.split(",")
     kernels = [Kernel(mode) for mode in MODES if any(x in mode.name for x in chosen)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda x: x.kernel[sms](data, clocks, out, 2), kernels))
@@ -302,6 +278,16 @@ def main() -> None:
         of = (taken[1] - taken[0]) / K_BLOCKS
         instruction = f"{of[2] / INSTRUCTIONS:.2f}" if mode.third else ""
         print(f"| {mode.name} | {of[: mode.groups].max():.0f} | {instruction} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--modes", default="", help="only those that contain one of these")
+    given = parser.parse_args()
+    marks = {str(REPLACED_MARK + i): kind for i, kind in enumerate(REPLACEMENTS)}
+    with tempfile.TemporaryDirectory() as folder, replaced_adds(marks, COLUMNS):
+        os.environ["TILEWRIGHT_CACHE_DIR"] = folder  # the patched kernels are kept nowhere else
+        report(given.modes.split(","))
 
 
 if __name__ == "__main__":

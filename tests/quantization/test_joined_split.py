@@ -13,11 +13,13 @@ import tilewright
 from rows import every_row
 from tilewright import gemm, target
 from tilewright.errors import ConfigError
+from tilewright.gemm.grouping import Grouping
 from tilewright.gemm.problem import Problem
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.quantization.weight_format import WeightFormat
 from tilewright.run import VmDevice
 
+FORM = WeightFormat("u4", "bf16", 128, "f16")
 FEW_SMS = replace(target.DEFAULT_DEVICE, sms=4)  # two clusters, which have several tiles each
 CASES = (
     ((16, 300, 512), "tma:64x16x128:2:4*2c~"),  # and sliced-K
@@ -94,18 +96,35 @@ def test_epilogue_functions_have_the_reduction_kernel() -> None:
         tilewright.linear(x, packed, activation="relu", device="vm", config=f"{config[:-1]}c~")
 
 
+def test_groups_have_no_split() -> None:
+    config = TmaConfig.parse("tma:64x16x128:1:2*2c~")
+    problem = Problem(16, 512, 512, "bf16", "bf16", d="bf16", b_major="k", batch=2, weights=FORM)
+    gemm.check(problem, config, target.DEFAULT_DEVICE)
+    grouped = replace(problem, groups=Grouping("s32", "ends"))
+    for split in (config, replace(config, in_cluster=False)):
+        with pytest.raises(ConfigError, match="groups exclude split-K"):
+            gemm.check(grouped, split, target.DEFAULT_DEVICE)
+
+
 def test_unpacked_weights_have_the_reduction_kernel() -> None:
     x = np.ones((64, 512), np.float16)
     with pytest.raises(ConfigError, match="requires prepared weights"):
         tilewright.matmul(x, x.T, device="vm", config="tma:64x64x64:1:3*2c")
 
 
-@pytest.mark.parametrize("schedule", ["2:4*3c", "2:4+2c", "2:4/2x1*2c", "2:4c"])
-def test_a_cluster_has_two_ctas(schedule: str) -> None:
-    with pytest.raises(ConfigError):
-        TmaConfig.parse(f"tma:64x16x128:{schedule}~")
-    with pytest.raises(ConfigError, match="multiple of 16"):
-        TmaConfig.parse("tma:64x8x128:2:4*2c~")
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("tma:64x16x128:2:4*3c~", "cluster must be by 2, got 3"),
+        ("tma:64x16x128:2:4+2c~", "is of all tiles, not of the tail wave"),
+        ("tma:64x16x128:2:4/2x1*2c~", "excludes other clusters"),
+        ("tma:64x8x128:2:4*2c~", "tile_n must be a multiple of 16, got 8"),
+        ("tma:64x16x128:2:4c~", "expected a configuration such as"),
+    ],
+)
+def test_a_cluster_has_two_ctas(config: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        TmaConfig.parse(config)
 
 
 def test_the_notation_is_parsed() -> None:
@@ -116,7 +135,6 @@ def test_the_notation_is_parsed() -> None:
 
 @every_row("m, joined", [(16, False), (128, True)])
 def test_it_is_chosen_where_the_reduction_kernel_is_slower(m: int, joined: bool) -> None:
-    form = WeightFormat("u4", "bf16", 128, "f16")
-    problem = Problem(m, 8192, 8192, "bf16", "bf16", d="bf16", b_major="k", weights=form)
+    problem = Problem(m, 8192, 8192, "bf16", "bf16", d="bf16", b_major="k", weights=FORM)
     config = gemm.choose(problem, target.DEFAULT_DEVICE)
     assert isinstance(config, TmaConfig) and config.in_cluster == joined == (config.split == 2)

@@ -38,6 +38,15 @@ def check_kinds(config: Any, **lengths: int) -> None:
             raise ConfigError(f"{name} of {type(config).__name__} must be {kind}, got {value!r}")
 
 
+def check_flags(config: Any, *names: str) -> None:
+    """Raise ConfigError unless these fields are True or False."""
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, bool):
+            kind = type(config).__name__
+            raise ConfigError(f"{name} of {kind} must be True or False, got {value!r:.60}")
+
+
 def check_tile(config: Any, least: MmaShape) -> None:
     """Raises ConfigError for a tile size that is not a power of two of at least ``least``."""
     for name, size, smallest in zip("MNK", config.tile, least, strict=True):

@@ -28,8 +28,9 @@ class WeightFormat:
     ``group``: elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16;
     ``zeros``: none, integer (stored in ``operand``'s type), or the type of floats; ``zero``: an
     integer zero point of all elements; ``static``: the caller's promise that no kernel writes the
-    weights, so that a product loads them while prior kernels still run (programmatic dependent
-    launch); ``sparse``: only two of each four elements are stored, and ``group`` counts those.
+    weights, so that products with few columns may load the first ones while prior kernels still run
+    (programmatic dependent launch); ``sparse``: only two of each four elements are stored, and
+    ``group`` counts those.
     """
 
     type: str

@@ -257,6 +257,10 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
     assert launch_shape(more, config).grid == ((i + 1) * j, 1, 1)
 
 
+SIMT, TMA = ((64, 64, 8), (8, 8), 3), ((64, 64, 64), 2, 4, (1, 1))
+JOINED = False, 2, False, 8, True, False, 0  # by two, swapped
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "says"),
     [
@@ -270,6 +274,13 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
         (TmaConfig, ((64, 64), 1), r"tile of TmaConfig must be a tuple of 3 .* got \(64, 64\)"),
         (TmaConfig, ((64.0, 64, 64), 1), r"tile of TmaConfig must be .* got \(64\.0, 64, 64\)"),
         (TmaConfig, ((64, 64, 64), 1, 4, 2), "cluster of TmaConfig must be a tuple of 2 .* got 2"),
+        (Config, ((64, 64, 32), (2, 2), 3, 8, 1, "p"), "persistent of Config must be True or F"),
+        (SimtConfig, (*SIMT, 8, 1, 2, 1, 2), "in_cluster of SimtConfig must be True or .* got 2"),
+        (TmaConfig, (*TMA, 2), "pingpong of TmaConfig must be True or False, got 2"),
+        (TmaConfig, (*TMA, False, 2, 1), "tail of TmaConfig must be True or False, got 1"),
+        (TmaConfig, (*TMA, False, 2, False, 8, "~"), "swap of TmaConfig must be .* got '~'"),
+        (TmaConfig, (*TMA, False, 1, False, 8, True, 3), "dynamic of TmaConfig must .* got 3"),
+        (TmaConfig, (*TMA, *JOINED, 2), "in_cluster of TmaConfig must be True or False, got 2"),
     ],
 )
 def test_what_is_not_made_of_numbers(kind: Any, fields: tuple[Any, ...], says: str) -> None:

@@ -36,20 +36,31 @@ PROBLEM = Problem(4096, 4096, 4096, "bf16", "bf16", "bf16")
 def configs(draw: Any) -> TmaConfig:
     consumers, pingpong = draw(st.sampled_from([(1, False), (2, False), (3, False), (2, True)]))
     rows = 64 * draw(st.integers(1, 2)) * (1 if pingpong else consumers)
+    if draw(st.booleans()):  # sliced-K
+        consumers, rows, pingpong = draw(st.integers(1, 4)), 64, False
     tile = rows, 8 * draw(st.integers(1, 32)), draw(st.sampled_from([32, 64, 128]))
     cluster = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 2)]))
-    split = draw(st.integers(1, 64))
+    split = draw(st.sampled_from([1, 2]) | st.integers(1, 64))
     tail = split > 1 and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
     dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())
     whole = split > 1 or dynamic
     stream_k = 0 if whole else draw(st.sampled_from([0, 0, 2, 3, 12]))
-    return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic, stream_k)
+    whole = cluster == (1, 1) and split == 2 and not tail and tile[1] % 16 == 0
+    in_cluster = whole and draw(st.booleans())
+    return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic, stream_k, in_cluster)
 
 
 @given(configs())
 def test_notation_round_trips(config: TmaConfig) -> None:
     assert parse(str(config)) == config
+
+
+def test_no_part_of_the_notation_belongs_to_no_split() -> None:
+    """The text of a configuration that is refused is a configuration, too."""
+    with pytest.raises(ConfigError, match="cluster must be by 2, got 1") as found:
+        TmaConfig((64, 16, 128), 2, 4, in_cluster=True)
+    assert parse(str(found.value).split(": split")[0]) == TmaConfig((64, 16, 128), 2, 4)
 
 
 def test_defaults_of_the_notation() -> None:
@@ -58,6 +69,7 @@ def test_defaults_of_the_notation() -> None:
     assert parse("tma:128x256x64:2p:4") == replace(plain, pingpong=True)
     assert parse("tma:128x256x64:2:4/2x1") == replace(plain, cluster=(2, 1))
     assert parse("tma:128x256x64:2:4*3") == replace(plain, split=3)
+    assert parse("tma:128x256x64:2:4*2c") == replace(plain, split=2, in_cluster=True)
     assert parse("tma:128x256x64:2:4+3") == replace(plain, split=3, tail=True)
     assert parse("tma:128x256x64:2:4d") == replace(plain, dynamic=True)
     assert parse("tma:128x256x64:2:4+sk3") == replace(plain, stream_k=3)

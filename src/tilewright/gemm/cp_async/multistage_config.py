@@ -21,6 +21,7 @@ from ..config_checks import (
     MmaShape,
     check_counts,
     check_epilogue,
+    check_flags,
     check_kinds,
     check_shared_memory,
     check_tile,
@@ -82,6 +83,7 @@ class Config:
     def __post_init__(self) -> None:
         kinds = {} if self.mma is None else {"mma": 3}
         check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, split=0, **kinds)
+        check_flags(self, "persistent")
         if self.mma and not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
             raise ConfigError(f"{self}: no supported type has an mma.sync of this shape")
         check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2] if self.mma else 0)))
@@ -226,7 +228,6 @@ F64_TABLE: tuple[Config, ...] = (
     _f64((16, 64, 32), (1, 4), 4, ctas=4),
     _f64((64, 16, 32), (4, 1), 4, ctas=4),
 )
-
 
 # For 8-bit floats besides: warps enough for the registers of promoted accumulation. The second fits
 # 99 KB.

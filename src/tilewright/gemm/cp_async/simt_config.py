@@ -17,6 +17,7 @@ from ..config_checks import (
     MAX_SPLIT,
     check_counts,
     check_epilogue,
+    check_flags,
     check_kinds,
     check_power_of_two,
     check_shared_memory,
@@ -72,10 +73,14 @@ class SimtConfig:
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
+<<<<<<< HEAD
         for name in ("in_cluster", "programmatic"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} must be True or False, got {value!r:.60}")
+=======
+        check_flags(self, "in_cluster")
+>>>>>>> h-docs
         self._check_tile()
         sides = zip("MN", self.tile[:2], self.block, self.lanes, strict=True)
         for name, size, count, lanes in sides:

@@ -40,6 +40,8 @@ class TileQueue:
 class DynamicTileScheduler(TileScheduler):
     """Tile scheduler with an atomic counter at the address ``counter``."""
 
+    knows_first_tile = False
+
     def __init__(
         self, queue: TileQueue, counter: Any, k: Builder, config: TmaConfig, *sizes: Any
     ) -> None:

@@ -39,8 +39,8 @@ class SharedStages:
 
 
 class StageCopy(ABC):
-    """The producer's copy of one operand. ``static``: no prior kernel writes the operand, so copies
-    need not wait for prior grids.
+    """The producer's copy of one operand. ``static``: the copies of the first stages do not wait
+    for prior grids, which do not write the operand.
     """
 
     static = False

@@ -54,7 +54,11 @@ class TileScheduler:
 
     ``m``, ``n``: extents of the product; ``k_blocks``: along its K; ``batches``: None if there is
     one matrix. ``full_tiles``: tiles (of clusters) that are not split along K; they come first.
+    ``knows_first_tile``: ``first_work_tile`` gives a CTA's first work tile, without memory that
+    prior grids may write.
     """
+
+    knows_first_tile = True
 
     def __init__(
         self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any,
@@ -105,7 +109,12 @@ class TileScheduler:
         return WorkTileInfo(*self._coordinates(tile), first, k_blocks, partial)
 
     def first_work_tile(self) -> WorkTileInfo:
-        """This CTA's first work tile, if it has any."""
+        """This CTA's first work tile. The launch has no cluster without one, except to start CTAs
+        of plain products in pairs, whose last one may have none. It is an error of a kernel to call
+        this where the first work tile follows from memory (dynamic, groups), or where work tiles
+        are numbered for each CTA (stream-K).
+        """
+        assert self.knows_first_tile, f"{type(self).__name__} has no first work tile before it runs"
         return self.work_tile(self.k.ctaid.x // self.ctas)
 
     def first_tile_k_blocks(self) -> Any:

@@ -244,7 +244,7 @@ def _weight_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
         (config.slices > 1) & (problem.weights is None),
         lambda: f": sliced-K requires prepared weights, so tile_m must be {config.consumers} · 64",
     )
-    more = problem.pair or problem.epilogue is not None or problem.groups is not None
+    more = problem.pair or problem.epilogue is not None  # groups exclude all split-K
     yield _Rule(
         select(config.in_cluster, problem.weights is None or more, False),
         lambda: (

@@ -11,7 +11,14 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from ...errors import ConfigError
-from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
+from ..config_checks import (
+    MAX_SPLIT,
+    check_flags,
+    check_group,
+    check_kinds,
+    notation,
+    numbers_of,
+)
 from ..problem import Problem
 from .mainloop.warpgroup_sharing import JOINED, JOINED_COLUMNS
 from .tma_geometry import WGMMA_ROWS, TmaGeometry
@@ -56,6 +63,7 @@ class TmaConfig(TmaGeometry[int]):
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0, stream_k=0)
+        check_flags(self, "pingpong", "tail", "swap", "dynamic", "in_cluster")
         bm, bn, bk = self.tile
         most = MAX_SLICES if bm in SLICED_ROWS else 3
         if not 1 <= self.consumers <= most or (self.pingpong and self.consumers != 2):
@@ -88,12 +96,20 @@ class TmaConfig(TmaGeometry[int]):
             raise ConfigError(f"{self}: stream-K excludes split-K and the dynamic tile scheduler")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: split-K of the tail wave must be at least 2")
-        whole = not self.tail and self.ctas == 1 and self.tile[1] % JOINED_COLUMNS == 0
-        if self.in_cluster and not (self.split == JOINED and whole):
-            raise ConfigError(
-                f"{self}: split-K in a cluster is by {JOINED}, of all tiles, without other "
-                f"clusters, and tile_n a multiple of {JOINED_COLUMNS}"
-            )
+        if self.in_cluster:
+            self._check_joined()
+
+    def _check_joined(self) -> None:
+        """Raises ConfigError for what split-K in a cluster excludes."""
+        here, bn = f"{self}: split-K in a cluster", self.tile[1]
+        if self.split != JOINED:
+            raise ConfigError(f"{here} must be by {JOINED}, got {self.split}")
+        if self.tail:
+            raise ConfigError(f"{here} is of all tiles, not of the tail wave")
+        if self.ctas > 1:
+            raise ConfigError(f"{here} excludes other clusters")
+        if bn % JOINED_COLUMNS:
+            raise ConfigError(f"{here}: tile_n must be a multiple of {JOINED_COLUMNS}, got {bn}")
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
@@ -114,8 +130,8 @@ class TmaConfig(TmaGeometry[int]):
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
         pingpong = "p" * self.pingpong
-        split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
-        split += "c" * self.in_cluster
+        split = f"{'+' if self.tail else '*'}{self.split}{'c' * self.in_cluster}"
+        split *= self.split > 1
         split += f"+sk{self.stream_k}" * (self.stream_k > 0)
         shape = f"tma:{tile}:{self.consumers}{pingpong}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"

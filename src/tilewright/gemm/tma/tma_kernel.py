@@ -51,7 +51,7 @@ from .mainloop.tma_scaled_mainloop import ScaledMainloop
 from .mixed_input.alternating_mainloop import AlternatingMainloop, alternates
 from .mixed_input.joined_accumulators import JoinedAccumulators
 from .mixed_input.mixed_input_mainloop import MixedInputMainloop
-from .mixed_input.weight_prefetch import PREFETCH_THREAD, is_prefetched, prefetch_weights
+from .mixed_input.weight_prefetch import PREFETCH_THREAD, prefetch_weights, prefetched_k_blocks
 from .problem_list.problem_epilogue import epilogue_class
 from .sparse.metadata_stages import MetadataStages
 from .stage_operands import SharedStages, StageCopy, StageOperand
@@ -198,7 +198,7 @@ class TmaKernel:
         run: a warp waits for them before it accesses global memory.
         """
         k, p = self.k, self.parameters
-        if is_prefetched(self.problem, self.config):
+        if prefetched_k_blocks(self.problem, self.config):
             with k.if_(k.tid.x == PREFETCH_THREAD):
                 scheduler = self._tile_scheduler(p.k)
                 prefetch_weights(k, self.problem, self.config, p, scheduler, self.stages)

@@ -17,8 +17,11 @@ from ...gemm.tma.cost.sparse_costs import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...gemm.tma.mixed_input.alternating_mainloop import alternates
+from ...gemm.tma.mixed_input.unit_copy import loads_static
+from ...gemm.tma.mixed_input.weight_prefetch import prefetched_k_blocks
 from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles
 from ...gemm.tma.stream_k.stream_k_tile_scheduler import tiles_of_group
+from ...gemm.tma.tma_producer import STATIC_STAGES
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...quantization.scaled import Scaled
 from ...target import Target
@@ -146,7 +149,8 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
     """How warps or warpgroups divide the CTA tile."""
     config = plan.config
     if isinstance(config, gemm.TmaConfig):
-        return (*_warpgroups(config, plan.problem), *_epilogue_load(plan))
+        weights = _weights(config, plan.problem)
+        return (*_warpgroups(config, plan.problem), *weights, *_epilogue_load(plan))
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
         name = "mma.sp" if plan.problem.sparse else "mma"
@@ -182,6 +186,20 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
     elif config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
         lines.append(_split_line(tiles, config.split))
+    return tuple(lines)
+
+
+def _weights(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...]:
+    """What is done with packed weights before prior kernels end."""
+    lines = []
+    if count := prefetched_k_blocks(problem, config):
+        first = f"the first {_count(count, 'k-block')}" if count > 1 else "the first k-block"
+        lines.append(f"weights: each CTA prefetches {first} to the L2 before prior kernels end")
+    if loads_static(problem, config):
+        stages = _count(min(STATIC_STAGES, config.stages), "stage")
+        lines.append(f"static weights: each CTA loads {stages} before prior kernels end")
+    elif problem.weights is not None and problem.weights.static:
+        lines.append("static weights: loaded when prior kernels have ended, as others")
     return tuple(lines)
 
 

@@ -23,6 +23,8 @@ class GroupedTileScheduler(TileScheduler):
     groups, or the capacity of each.
     """
 
+    knows_first_tile = False
+
     def __init__(
         self, grouping: Grouping, sizes: Any, count: Any, k: Builder, config: TmaConfig, m: Any,
         n: Any, k_blocks: Any,

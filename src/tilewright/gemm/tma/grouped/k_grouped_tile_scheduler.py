@@ -24,6 +24,8 @@ class KGroupedTileScheduler(TileScheduler):
     of, the K of a k-block or 1.
     """
 
+    knows_first_tile = False
+
     def __init__(
         self, grouping: Grouping, ends: Any, count: Any, k: Builder, config: TmaConfig, m: Any,
         n: Any, depth: Any, unit: int,

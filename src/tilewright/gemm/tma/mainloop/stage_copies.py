@@ -14,7 +14,7 @@ from ..launch.tma_parameters import (
     TmaParameters,
     WeightParameters,
 )
-from ..mixed_input.unit_copy import PairUnitCopy, UnitCopy
+from ..mixed_input.unit_copy import unit_copy
 from ..problem_list.problem_copies import copy_classes
 from ..sparse.metadata_copy import MetadataCopy
 from ..stage_operands import (
@@ -29,20 +29,6 @@ from ..tile_scheduler import TileScheduler
 from ..tma_config import TmaConfig
 from ..tma_producer import multicast_masks
 from .stage_scales import StageScales, scale_copies
-
-STATIC_COLUMNS = 16  # of a tile, at most, where loads before prior grids end were faster
-
-
-def unit_copy(
-    k: Builder, problem: Problem, config: TmaConfig, p: WeightParameters, scheduler: TileScheduler,
-    stages: SharedStages,
-) -> UnitCopy:  # fmt: skip
-    """The copy of prepared weights."""
-    assert problem.weights is not None
-    units = PairUnitCopy if problem.pair else UnitCopy
-    multicast = multicast_masks(k, config, scheduler)[0]
-    static = problem.weights.static and config.tile[1] <= STATIC_COLUMNS
-    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)
 
 
 def stage_copies(

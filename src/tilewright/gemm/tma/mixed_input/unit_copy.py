@@ -7,10 +7,15 @@ from typing import Any
 from ....builder import Builder, Pointer
 from ....quantization.weight_format import UNIT_ROWS
 from ...kernel_scalars import global_pointer
+from ...problem import Problem
 from ..launch.tma_parameters import WeightPairParameters, WeightParameters
-from ..stage_operands import StageCopy, StageOperand
-from ..tile_scheduler import WorkTileInfo
+from ..stage_operands import SharedStages, StageCopy, StageOperand
+from ..tile_scheduler import TileScheduler, WorkTileInfo
+from ..tma_config import TmaConfig
 from ..tma_operand import UnitsOperand
+from ..tma_producer import multicast_masks
+
+STATIC_COLUMNS = 16  # of a tile, at most, where loads before prior grids end were faster
 
 
 class UnitCopy(StageCopy):
@@ -102,3 +107,24 @@ class PairUnitCopy(UnitCopy):
         if self.multicast is not None:
             return super().target(stage)
         return self.address + stage * self.operand.bytes
+
+
+def unit_copy(
+    k: Builder, problem: Problem, config: TmaConfig, p: WeightParameters, scheduler: TileScheduler,
+    stages: SharedStages,
+) -> UnitCopy:  # fmt: skip
+    """The copy of prepared weights."""
+    assert problem.weights is not None
+    units = PairUnitCopy if problem.pair else UnitCopy
+    multicast = multicast_masks(k, config, scheduler)[0]
+    static = loads_static(problem, config)
+    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)
+
+
+def loads_static(problem: Problem, config: TmaConfig) -> bool:
+    """Whether weights are loaded before prior grids end: it is promised that none writes them, the
+    tile is narrow, and the first work tile does not follow from memory.
+    """
+    promised = problem.weights is not None and problem.weights.static
+    from_memory = config.dynamic or problem.groups is not None
+    return promised and config.tile[1] <= STATIC_COLUMNS and not from_memory

@@ -13,22 +13,26 @@ from __future__ import annotations
 from ....builder import Builder
 from ...problem import Problem
 from ..launch.tma_parameters import TmaParameters, WeightParameters
-from ..mainloop.stage_copies import unit_copy
 from ..stage_operands import SharedStages
 from ..tile_scheduler import TileScheduler
 from ..tma_config import TmaConfig
+from ..tma_operand import operands
+from .unit_copy import unit_copy
 
 PREFETCH_THREAD = 32  # the first of a warp that initializes nothing
-PREFETCHED_BYTES = 34 << 10  # of a CTA
+PREFETCHED_BYTES = 34 << 10  # of a CTA, but a k-block at least
 MOST_COLUMNS = 32  # of a tile
 
 
-def is_prefetched(problem: Problem, config: TmaConfig) -> bool:
-    """Whether a CTA prefetches weights: it has prepared ones, memory bounds the product, and the
-    first work tile is known before prior grids end.
+def prefetched_k_blocks(problem: Problem, config: TmaConfig) -> int:
+    """K-blocks of its first work tile that a CTA prefetches, at most. 0 unless it has prepared
+    weights, memory bounds the product, and that tile is known before prior grids end.
     """
     known = problem.groups is None and not config.dynamic and not config.stream_k
-    return problem.weights is not None and config.tile[1] <= MOST_COLUMNS and known
+    if problem.weights is None or config.tile[1] > MOST_COLUMNS or not known:
+        return 0
+    left, _ = operands(problem, config)
+    return max(1, PREFETCHED_BYTES // left.bytes)
 
 
 def prefetch_weights(
@@ -40,6 +44,6 @@ def prefetch_weights(
     tile = scheduler.first_work_tile()
     copy = unit_copy(k, problem, config, p, scheduler, stages)
     copy.begin(tile)
-    k_blocks = max(1, PREFETCHED_BYTES // stages.left.operand.bytes)
+    k_blocks = prefetched_k_blocks(problem, config)
     with k.if_(tile.k_blocks != 0):
         copy.prefetch(tile.first_k_block, k.min(tile.k_blocks, k_blocks))

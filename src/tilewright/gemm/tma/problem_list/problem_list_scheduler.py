@@ -33,6 +33,8 @@ AHEAD = 4  # numbers of problems that are loaded at once before the first tile
 class ProblemListScheduler(TileScheduler):
     """Static persistent tile scheduler; an array has the problem of each work tile."""
 
+    knows_first_tile = False
+
     def __init__(
         self, k: Builder, problem: Problem, config: TmaConfig, p: ProblemListParameters
     ) -> None:

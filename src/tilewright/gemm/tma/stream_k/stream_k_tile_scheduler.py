@@ -48,6 +48,8 @@ class StreamKTileScheduler(TileScheduler):
     waves; they come first in rasterization order.
     """
 
+    knows_first_tile = False
+
     def __init__(
         self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any,
         full_tiles: Any,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from tilewright.run.devices.cuda_device import CudaDevice
 from tilewright.sass import CubinFile
 from tilewright.sass.code_listing import decode_code
 from tilewright.sass.cubin_file import TEXT
@@ -19,6 +23,30 @@ REPLACEMENTS = {
     "read": "FADD RZ, R{t}, R{row}", "three": "FFMA R{t}, R{t}, R{row}, R{t}",
     "move": "MOV R{t}, R{row}",
 }  # fmt: skip
+
+
+@contextmanager
+def replaced_adds(marks: Mapping[str, str], least: int) -> Iterator[None]:
+    """Within, a kernel whose PTX has one of these marks is assembled with FADDs replaced, as the
+    kind of the mark says; where there are less than ``least`` of them, their number is printed.
+    """
+    assemble = CudaDevice.assemble
+
+    def patched(self: CudaDevice, traced: Any) -> Any:
+        made = assemble(self, traced)
+        kind = next((kind for mark, kind in marks.items() if mark in traced.ptx), None)
+        if kind is None:
+            return made
+        code, changed = replaced(made.code, traced.name, kind)
+        if changed < least:
+            print(f"replaced: {changed}")
+        return replace(made, code=code)
+
+    CudaDevice.assemble = patched  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        CudaDevice.assemble = assemble  # type: ignore[method-assign]
 
 
 def replaced(code: bytes, name: str, kind: str) -> tuple[bytes, int]:
