@@ -187,14 +187,17 @@ def test_a_factor_in_device_memory_reads_c(resident: Any, prepared: PreparedCall
     assert len(prepared) == 1 and not prepared.adds_by_copies
 
 
-def test_plans_without_a_function_read_c(resident: Any) -> None:
+def test_plans_without_a_function_read_c(resident: Any, prepared: PreparedCalls) -> None:
     x, y = resident
     kept = whole()
     d = Resident.of(kept)
     plan = tilewright.plan(x, y, c=d, out=d)
-    for times, beta in enumerate((1.0, 1.0, 1.0), 1):
+    wanted = kept
+    for beta in (1.0, 1.0, 2.0, 1.0):
         plan.run(x, y, c=d, beta=beta, out=d)
-        assert np.array_equal(d.numpy(), kept + times * EXACT)
+        wanted = EXACT + beta * wanted
+        assert np.array_equal(d.numpy(), wanted)
+        assert len(prepared) == 1  # the others take the fast path
     assert "cp.reduce" not in plan.ptx
 
 

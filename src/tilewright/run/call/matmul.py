@@ -195,7 +195,10 @@ def slow_call(
         array_view.mark_written([d])
         wait_for_hidden_streams(device, stream, (a, b, c, alpha, beta, *more))
         if len(products) == 1:
-            fast_call = _fast_call(products[0][0], passed, scales, array_view.view(d).shape)
+            shape = array_view.view(d).shape
+            fast_call = _fast_call(
+                products[0][0], passed, scales, shape, accumulate=problem is None
+            )
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
 
@@ -242,10 +245,11 @@ def _linear_combination_call(
 
 
 def _fast_call(
-    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors, shape: Shape
-) -> FastCall | None:
+    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors, shape: Shape,
+    *, accumulate: bool,
+) -> FastCall | None:  # fmt: skip
     """The fast path for calls like this one, whose result has this shape:
-    ``fast_call(a, b, c, out, alpha, beta)``.
+    ``fast_call(a, b, c, out, alpha, beta)``. ``accumulate``: as of ``prepare``.
     """
     *matrices, alpha, beta, block_scales = arguments
     if block_scales is not None or is_gathered(arguments.b):  # not passed as Scaled matrices
@@ -260,7 +264,7 @@ def _fast_call(
     arrays |= {name: factors[name] for name in on_device}
     numbers = tuple(name for name in names if name not in on_device)
     views = (array_view.view(given[name]) if name in given else None for name in "cd")
-    in_place = request.c_is_d or (is_accumulated(*views) and not on_device)
+    in_place = accumulate and is_accumulated(*views) and not on_device
 
     def values(*given: Any) -> ScaleFactors | None:
         by_name = dict(zip(numbers, given, strict=True))
