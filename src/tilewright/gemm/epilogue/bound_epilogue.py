@@ -56,8 +56,10 @@ class BoundEpilogue:
 
     @property
     def added(self) -> EpilogueGraph:
-        """The graph of what is added to D; of D where there is no such sum."""
-        return without_sum(self.graph, self.accumulated) or self.graph
+        """The graph of what is added to D, where an input is ``accumulated``."""
+        found = without_sum(self.graph, self.accumulated)
+        assert found is not None, f"D is no sum with {self.accumulated!r}"
+        return found
 
     @property
     def output_bytes(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....errors import ProblemError
-from ....gemm.epilogue.graph import SUM_TYPE
+from ....gemm.epilogue.graph import ACCUMULATED_TYPE
 from ....lazy_imports import deferred
 from ...arrays import array_view
 from ...arrays.array_kind import Shape
@@ -96,7 +96,7 @@ def prepare(
 
 def is_accumulated(c: ArrayView | None, out: ArrayView | None) -> bool:
     """Whether C is the array that D is written to, of the type that kernels add to in memory."""
-    return c is not None and out is not None and out.dtype == SUM_TYPE and is_same(c, out)
+    return c is not None and out is not None and out.dtype == ACCUMULATED_TYPE and is_same(c, out)
 
 
 def _request(part: dict[str, ArrayView], options: MatmulOptions, new: bool) -> Request:

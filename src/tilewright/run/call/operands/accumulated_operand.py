@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....gemm.epilogue.graph import SUM_TYPE, EpilogueGraph, without_sum
+from ....gemm.epilogue.graph import ACCUMULATED_TYPE, EpilogueGraph, without_sum
 from ...arrays.array_view import ArrayView
 from ..request import GroupRequest
 from .array_operand import ArrayOperand, Strides3
@@ -23,11 +23,15 @@ def accumulated_operand(
     """The name of the array that is ``d``, the caller's matrix or stack, if ``graph`` is a sum with
     it; empty: there is none, or rows of D are scattered.
     """
-    if d is None or d.dtype != SUM_TYPE or (groups is not None and groups.d_rows is not None):
+    if (
+        d is None
+        or d.dtype != ACCUMULATED_TYPE
+        or (groups is not None and groups.d_rows is not None)
+    ):
         return ""
     strides = _strides(d)
     for name, x in arrays.items():
-        same = (x.view.address, x.strides, x.type) == (d.address, strides, SUM_TYPE)
+        same = (x.view.address, x.strides, x.type) == (d.address, strides, ACCUMULATED_TYPE)
         if same and not (groups and name in groups.gathered) and without_sum(graph, name):
             return name
     return ""
