@@ -87,7 +87,7 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
         seconds.append(estimates)
     if not _only_by_tma(problem) and (
         by_tma is None
-        or (problem.input.bits == 16 and not problem.sparse and not _adds_by_tma(problem))
+        or (problem.input.bits == 16 and not problem.sparse and not _accumulates_by_tma(problem))
     ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device, is_stack_of_tiny(problem))
         if others:
@@ -133,7 +133,7 @@ def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
     return by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
 
 
-def _adds_by_tma(problem: Problem) -> bool:
+def _accumulates_by_tma(problem: Problem) -> bool:
     """Whether kernel ``tma`` adds to D in memory and copies no matrix first. ``multistage`` reads D
     into registers, which its cost model does not know: large D with K below 128 took four times
     the estimate.

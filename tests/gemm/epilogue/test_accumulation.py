@@ -72,6 +72,6 @@ def test_only_a_sum_is_bound_to_be_accumulated() -> None:
     total, product = (
         BoundEpilogue(graph, (EpilogueOperandLayout(),), accumulated="c") for graph in graphs
     )
-    assert total.added.text() == "d = acc as f32"
+    assert total.without_sum.text() == "d = acc as f32"
     with pytest.raises(AssertionError, match="no sum with 'c'"):
-        _ = product.added
+        _ = product.without_sum

@@ -120,6 +120,17 @@ def test_two_arrays_of_the_same_memory_are_one(resident: Any, prepared: Prepared
     assert np.array_equal(d.numpy(), kept + EXACT) and len(prepared) == 2
 
 
+def test_a_matrix_is_a_stack_of_one(resident: Any, prepared: PreparedCalls) -> None:
+    x, y = resident
+    kept = whole()
+    d = Resident.of(kept)
+    stack = d.reshape(1, *kept.shape)
+    for times in (1, 2):
+        tilewright.matmul(x, y.reshape(1, 64, 96), epilogue=added, c=d, out=stack)
+        assert np.array_equal(d.numpy(), kept + times * EXACT)
+    assert len(prepared) == 1 and prepared.adds_by_copies
+
+
 def test_a_new_result_and_a_partial_overlap(resident: Any, prepared: PreparedCalls) -> None:
     x, y = resident
     kept = whole()

@@ -38,10 +38,10 @@ def hostile(rng: Any, *shape: int) -> Any:
 
 
 def factor(rng: Any, *shape: int) -> Any:
-    """A matrix of bf16 with an infinity, a NaN and zeros of both signs."""
+    """A matrix of bf16 with an infinity and a NaN; of several rows the last one is of zeros."""
     x = rng.standard_normal(shape).astype(BF16)
     x.reshape(-1)[[3, 70]] = np.inf, np.nan
-    x[..., -1, :] = -0.0
+    x[..., 1:, :][..., -1:, :] = -0.0
     return x
 
 
@@ -137,6 +137,7 @@ ADDED_BY_COPIES: dict[str, Callable[[], AccumulationCase]] = {
     "split tail": lambda: dense(300, 264, 512, "tma:64x64x64:1:3+2"),
     "column-major": lambda: column_major(200, 150, 136, None),
     "stack": lambda: dense(72, 136, 64, None, 3),
+    "one row": lambda: dense(1, 136, 80, "tma:64x16x64:1:3~"),
     "along K": lambda: along_k(192, 264, None),
     "along K, pingpong": lambda: along_k(136, 200, "tma:128x64x64:2p:3/1x2"),
     "scaled along K": lambda: scaled_along_k(96, 160, None),

@@ -72,8 +72,8 @@ def problem_class(problem: Problem, config: Config) -> Problem:
 def _partial_problem(problem: Problem) -> Problem:
     """The problem whose result is the accumulator."""
     return replace(
-        problem, d=problem.accumulator_type, with_c=False, c_is_d=False, align_c=16, align_d=16,
-        epilogue=None,
+        problem, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None,
+        accumulates_c=False,
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Dispatch:
         self.original_problem = self._problem(layouts)
         database = tuning_database()
         self.tuning_result = (
-            database.find(replace(self.original_problem, c_is_d=False), target)
+            database.find(replace(self.original_problem, accumulates_c=False), target)
             if config is None
             and request.epilogue is None
             and request.scales is None
@@ -167,8 +167,12 @@ class Dispatch:
             epilogue=self._bound_epilogue(layouts["d"]), pair="b2" in layouts,
             scaling=self._scaling(), weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
-            c_is_d=request.c_is_d and self._is_in_place(layouts["d"]),
+            accumulates_c=self._accumulated(layouts["d"]) == "c" and request.reads_c,
         )  # fmt: skip
+
+    def _accumulated(self, d: MatrixLayout) -> str:
+        """The operand that is D, if the kernel writes D itself, not a copy of it."""
+        return self.request.accumulated if self._is_in_place(d) else ""
 
     def _is_in_place(self, d: MatrixLayout) -> bool:
         """Whether the kernel writes D itself, not a copy of it with this layout."""
@@ -228,9 +232,8 @@ class Dispatch:
         layouts = self._gathered(graph, layouts)
         outputs, most = layouts[len(graph.inputs) :], self._most_align()
         outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
-        accumulated = request.accumulated if self._is_in_place(d) else ""
         inputs = layouts[: len(graph.inputs)]
-        bound = BoundEpilogue(graph, inputs, outputs, accumulated=accumulated)
+        bound = BoundEpilogue(graph, inputs, outputs, accumulated=self._accumulated(d))
         check_operands(bound)
         return bound
 

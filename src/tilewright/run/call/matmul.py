@@ -19,7 +19,7 @@ from ..arrays import array_view
 from ..arrays.array_kind import Shape
 from ..devices.array_placement import stream_for_arrays, wait_for_hidden_streams
 from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta, has_several
-from .batching.prepared_products import is_accumulated, prepare
+from .batching.prepared_products import prepare
 from .fast_path import (
     CallCache,
     CallForm,
@@ -29,6 +29,7 @@ from .fast_path import (
     scalar_name,
 )
 from .in_place import launch_in_place
+from .operands.accumulated_operand import is_accumulated
 from .prepared_call import PreparedCall
 from .request import MatmulArguments, MatmulOptions, default_result
 from .scaled.fast_scaled_call import is_gathered, unpacked
@@ -264,7 +265,7 @@ def _fast_call(
     arrays |= {name: factors[name] for name in on_device}
     numbers = tuple(name for name in names if name not in on_device)
     views = (array_view.view(given[name]) if name in given else None for name in "cd")
-    in_place = accumulate and is_accumulated(*views) and not on_device
+    may_accumulate = accumulate and is_accumulated(*views) and not on_device
 
     def values(*given: Any) -> ScaleFactors | None:
         by_name = dict(zip(numbers, given, strict=True))
@@ -273,7 +274,8 @@ def _fast_call(
         if any(scale.address for scale in found) or bool(found[1].value) is not request.reads_c:
             return None
         # adding to D takes a kernel of its own
-        if in_place and request.c_is_d is not all(scale.value == 1.0 for scale in found):
+        ones = all(scale.value == 1.0 for scale in found)
+        if may_accumulate and bool(request.accumulated) is not ones:
             return None
         prepared.check_scales(found)
         return found

@@ -82,7 +82,7 @@ class StagedCall:
 
     def _reads_d(self) -> bool:
         """Whether D's contents matter: the kernel writes the rows of groups only, or adds to D."""
-        return self.views.groups is not None or self.prepared.request.accumulates
+        return self.views.groups is not None or bool(self.prepared.request.accumulated)
 
     def _upload_d(self) -> int:
         """Upload D with its contents."""
