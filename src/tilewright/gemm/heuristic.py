@@ -81,7 +81,7 @@ def ranked(problem: Problem, device: DeviceSpec) -> Ranking:
 @lru_cache(maxsize=256)
 def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     by_tma, others, seconds, order = None, list[AnyConfig](), [], None
-    if _multiplies_by_tma(problem, device):
+    if multiplies_by_tma(problem, device):
         by_tma, catalog, rows = tma_search_space.candidates(problem, device)
         estimates, order = ordered(problem, by_tma, catalog, rows, device)
         seconds.append(estimates)
@@ -114,7 +114,7 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     configs = simt.candidates() if problem.a == simt.TYPE else table(problem, device)
     if tiny:
         configs = [*configs, *stack_configs(device)]
-    if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
+    if problem.a != simt.TYPE and not multiplies_by_tma(problem, device):
         configs = [*configs, *multistage.split_candidates(problem.a, device.target, problem.sparse)]
     for config in configs:
         try:
@@ -128,7 +128,8 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     return found, costs(problem, found, device) if found else None
 
 
-def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
+def multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
+    """Whether kernel ``tma`` has configurations for the problem that the device runs."""
     by_wgmma = problem.a not in (simt.TYPE, "f64", *PACKED_TYPES)
     return by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
 

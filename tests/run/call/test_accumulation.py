@@ -33,6 +33,8 @@ QUICK = [
     "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage", "unaligned along K",
 ]  # fmt: skip
 
+UNGROUPED = [name for name in CASES if "along" not in name]  # of groups D is always uploaded
+
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> PreparedCalls:
@@ -52,9 +54,33 @@ def test_no_access_races(name: str) -> None:
     assert np.array_equal(apart, joined)
 
 
-def test_architectures_without_tensor_copies_read_c(prepared: PreparedCalls) -> None:
-    apart, joined = products(CASES["dense"](), VmDevice(device_spec("A100")))
+@pytest.mark.parametrize("name", ["dense", "beta"])
+def test_architectures_without_tensor_copies_read_c(name: str, prepared: PreparedCalls) -> None:
+    apart, joined = products(CASES[name](), VmDevice(device_spec("A100")))
     assert np.array_equal(apart, joined) and not prepared.adds_by_copies
+    one, other = prepared
+    assert one.request != other.request and one.problem == other.problem
+    assert one.original_problem == other.original_problem and one.traced is other.traced
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_but(["column-major", "beta, split tail", "beta, multistage"], UNGROUPED),
+)
+def test_c_is_uploaded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As D, where a kernel adds to it; else as C."""
+    uploads, upload = list[int](), VmDevice.upload
+
+    def counted(device: Any, address: int, rows: Any, leading: int) -> None:
+        uploads.append(rows.size)
+        upload(device, address, rows, leading)
+
+    monkeypatch.setattr(VmDevice, "upload", counted)
+    case, device = CASES[name](), VmDevice(FEW)
+    case.call(case.c, np.zeros_like(case.c), device)
+    apart = sum(uploads)
+    case.call(case.c, case.c, device)
+    assert sum(uploads) == 2 * apart
 
 
 @pytest.mark.parametrize("shape", [(1024, 4096, 2048), (4096, 1536, 512)], ids=str)
@@ -217,7 +243,7 @@ def test_plans(resident: Any) -> None:
     kept, other = whole(), whole()
     d, c = Resident.of(kept), Resident.of(other)
     plan = tilewright.plan(x, y, epilogue=added, c=d, out=d)
-    assert "cp.reduce" in plan.ptx and "added to D by tensor copies" in plan.explain()
+    assert "cp.reduce" in plan.ptx
     for times in (1, 2):
         plan.run(x, y, c=d, out=d)
         assert np.array_equal(d.numpy(), kept + times * EXACT)
@@ -227,3 +253,28 @@ def test_plans(resident: Any) -> None:
     for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
         reads.run(x, y, c=array, out=d)
         assert np.array_equal(d.numpy(), wanted)
+
+
+@pytest.mark.parametrize("config", ["64x64x32:2x2:3", "tma:64x96x64:1:2*2"])
+def test_a_plan_whose_kernel_reads_c_takes_any(resident: Any, config: str) -> None:
+    x, y = resident
+    kept, other = whole(), whole()
+    d, c = Resident.of(kept), Resident.of(other)
+    plan = tilewright.plan(x, y, epilogue=added, c=d, out=d, config=config)
+    assert not plan.problem.accumulates and "c is D" not in plan.explain()
+    for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
+        plan.run(x, y, c=array, out=d)
+        assert np.array_equal(d.numpy(), wanted)
+
+
+def test_calls_whose_kernel_reads_c_are_prepared_once(
+    resident: Any, prepared: PreparedCalls
+) -> None:
+    x, y = resident
+    wanted = whole()
+    d = Resident.of(wanted)
+    for alpha, beta in ((1.0, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, -1.0), (1.0, 1.0)):
+        tilewright.matmul(x, y, c=d, alpha=alpha, beta=beta, out=d, config="64x64x32:2x2:3")
+        wanted = alpha * EXACT + beta * wanted
+        assert np.array_equal(d.numpy(), wanted)
+        assert len(prepared) == 1  # one kernel reads D for all factors

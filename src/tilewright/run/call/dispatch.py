@@ -16,8 +16,10 @@ from ...errors import ConfigError, ProblemError
 from ...gemm.block_scaling import BlockScaling
 from ...gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout, operand_align
 from ...gemm.epilogue.operand_parameters import check_operands
+from ...gemm.heuristic import multiplies_by_tma
 from ...gemm.kernel_launch import INDEX_ADDRESSES, SCALE_ADDRESSES
 from ...gemm.problem import FP8, SIZE_LIMIT
+from ...gemm.tma.accumulation import accumulates, without_accumulation
 from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
 from .call_record import CallRecord, KernelRecord
@@ -43,7 +45,8 @@ SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vecto
 class Dispatch:
     """The kernels for a request on a target.
 
-    ``original_problem`` describes the matrices before any copies and ``problem`` after them.
+    ``original_problem`` describes the matrices before any copies and ``problem`` after them, which
+    accumulates if the chosen kernel does.
     ``tuning_result`` is the benchmark result that chose the configuration, if one did.
     """
 
@@ -60,6 +63,8 @@ class Dispatch:
         layouts = self._matrix_layouts()
         self.swapped = not layouts["d"].row_major
         self.original_problem = self._problem(layouts)
+        if not multiplies_by_tma(self.original_problem, target):
+            self.original_problem = without_accumulation(self.original_problem)
         database = tuning_database()
         self.tuning_result = (
             database.find(replace(self.original_problem, accumulates_c=False), target)
@@ -74,7 +79,10 @@ class Dispatch:
         chosen = config if self.tuning_result is None else self.tuning_result.config
         expected = self._expected_problem()
         self.config = checked_config(self.original_problem, chosen, target, expected)
-        self.problem = gemm.relayout_problem(self.original_problem, self.config)
+        problem = gemm.relayout_problem(self.original_problem, self.config)
+        if not accumulates(problem, self.config):
+            problem = without_accumulation(problem)
+        self.problem = problem
         self.layouts = self._operand_layouts(layouts)
 
     @cached_property
@@ -100,7 +108,7 @@ class Dispatch:
         workspace = gemm.workspace_bytes(self.problem, self.config, self.target)
         return CallRecord(
             self.swapped, self.problem.accumulator_type, workspace, self.layouts, kernels,
-            self._is_divided(),
+            self._is_divided(), self.problem.accumulates,
         )  # fmt: skip
 
     def _is_divided(self) -> bool:
@@ -255,22 +263,28 @@ class Dispatch:
     ) -> EpilogueOperandLayout:
         if s is None:
             return EpilogueOperandLayout()
-        m, n, batch = self._oriented(s)
+        m, n, batch = self._oriented(s.strides)
         across = "n" in varies
         align = operand_align(s.misalignment, m, batch, columns if across else 0, s.dtype)
         return EpilogueOperandLayout(align, n == 1 or not across)
 
-    def _oriented(self, s: OperandSignature) -> tuple[int, int, int]:
+    def _oriented(self, strides: tuple[int, int, int]) -> tuple[int, int, int]:
         """The strides along the kernel's M, N and batch."""
-        m, n, batch = s.strides
+        m, n, batch = strides
         return (n, m, batch) if self.swapped else (m, n, batch)
 
     def _operand_strides(self) -> dict[str, gemm.MatrixStrides]:
-        request = self.request.epilogue
-        strides = {}
-        for i, s in enumerate(request.operands if request else ()):
+        request, bound = self.request.epilogue, self.problem.epilogue
+        if request is None or bound is None:
+            return {}
+        strides, d = {}, self.layouts["d"]
+        operands = [s and self._oriented(s.strides) for s in request.operands]
+        if self.staged and bound.accumulated:  # not uploaded: a split-K reduction reads D
+            own = self._oriented((*d.strides, d.batch_stride))
+            operands[[x.name for x in bound.graph.inputs].index(bound.accumulated)] = own
+        for i, s in enumerate(operands):
             if s is not None:
-                m, n, batch = self._oriented(s)
+                m, n, batch = s
                 strides[f"x{i}"] = gemm.MatrixStrides(m, batch, n)
         return strides
 

@@ -357,7 +357,12 @@ class StagedEpilogueCall(StagedCall):
 
     def _upload(self) -> Addresses:
         addresses = super()._upload()
-        operands = [self._upload_input(x) if x else 0 for x in self._inputs]
+        epilogue, accumulated = self.prepared.request.epilogue, self.prepared.accumulated
+        assert epilogue is not None
+        operands = [
+            addresses.d if source.name == accumulated else self._upload_input(x) if x else 0
+            for source, x in zip(epilogue.graph.inputs, self._inputs, strict=True)
+        ]
         operands += [self._alloc_output(view) for view in self._outputs]
         return addresses._replace(operands=tuple(operands))
 

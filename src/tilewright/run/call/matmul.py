@@ -275,7 +275,7 @@ def _fast_call(
             return None
         # adding to D takes a kernel of its own
         ones = all(scale.value == 1.0 for scale in found)
-        if may_accumulate and bool(request.accumulated) is not ones:
+        if (may_accumulate and not request.accumulated) if ones else prepared.accumulated:
             return None
         prepared.check_scales(found)
         return found

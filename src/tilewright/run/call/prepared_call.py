@@ -106,6 +106,11 @@ class PreparedCall:
         return self.dispatched.original_problem
 
     @property
+    def accumulated(self) -> str:
+        """The operand that is D, to which a kernel adds in place; empty: none does."""
+        return self.request.accumulated if self.record.accumulates else ""
+
+    @property
     def config(self) -> gemm.AnyConfig:
         return self.dispatched.config
 
