@@ -7,7 +7,6 @@ a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from ...gemm.kernel_launch import INDEX_ADDRESSES, SCALE_ADDRESSES
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...gemm.tma.accumulation import accumulates, without_accumulation
 from ...target import DeviceSpec
-from ..tuning.tuning_database import tuning_database
+from ..tuning.tuning_database import TuningDatabase, tuning_database
 from .call_record import CallRecord, KernelRecord
 from .matrix_layout import (
     ArraySignature,
@@ -37,6 +36,7 @@ from .request import TF32X3_TERMS, OperandSignature, Request, check_request
 
 if TYPE_CHECKING:
     from ...builder import Traced
+    from ..tuning.tuning_result import TuningResult
 
 GATHER, SCATTER, _ = INDEX_ADDRESSES
 SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vector of these bytes
@@ -66,15 +66,7 @@ class Dispatch:
         if not multiplies_by_tma(self.original_problem, target):
             self.original_problem = without_accumulation(self.original_problem)
         database = tuning_database()
-        self.tuning_result = (
-            database.find(replace(self.original_problem, accumulates_c=False), target)
-            if config is None
-            and request.epilogue is None
-            and request.scales is None
-            and request.weights is None
-            and not request.sparse
-            else None
-        )
+        self.tuning_result = self._tuned(database) if config is None else None
         self.tuning_state = database.state
         chosen = config if self.tuning_result is None else self.tuning_result.config
         expected = self._expected_problem()
@@ -84,6 +76,18 @@ class Dispatch:
             problem = without_accumulation(problem)
         self.problem = problem
         self.layouts = self._operand_layouts(layouts)
+
+    def _tuned(self, database: TuningDatabase) -> TuningResult | None:
+        """The benchmark result for the problem, which was measured with another C."""
+        request, problem = self.request, self.original_problem
+        unknown = request.epilogue, request.scales, request.weights
+        if any(x is not None for x in unknown) or request.sparse:
+            return None
+        found = database.find(without_accumulation(problem), self.target)
+        if found is None or not problem.accumulates:
+            return found
+        # a kernel that reads D may take several times as long as one that adds to it
+        return found if isinstance(gemm.parse(found.config), gemm.TmaConfig) else None
 
     @cached_property
     def traced(self) -> Traced:
