@@ -247,12 +247,15 @@ def test_plans(resident: Any) -> None:
     for times in (1, 2):
         plan.run(x, y, c=d, out=d)
         assert np.array_equal(d.numpy(), kept + times * EXACT)
-    with pytest.raises(ProblemError, match="the plan's problem"):
+    with pytest.raises(ProblemError, match="c must be the array out, got another") as raised:
         plan.run(x, y, c=c, out=d)
+    assert "another c reads it" in str(raised.value) and len(str(raised.value)) < 150
     reads = tilewright.plan(x, y, epilogue=added, c=c, out=d)
     for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
         reads.run(x, y, c=array, out=d)
         assert np.array_equal(d.numpy(), wanted)
+    with pytest.raises(ProblemError, match="planned and got: align of c 16 and 4"):
+        reads.run(x, y, c=Resident.empty((65, 96), "f32").cut((64, 96), (96, 1), 1), out=d)
 
 
 @pytest.mark.parametrize("config", ["64x64x32:2x2:3", "tma:64x96x64:1:2*2"])
