@@ -157,6 +157,17 @@ def test_a_matrix_is_a_stack_of_one(resident: Any, prepared: PreparedCalls) -> N
     assert len(prepared) == 1 and prepared.adds_by_copies
 
 
+def test_a_batch_that_does_not_fold(resident: Any, prepared: PreparedCalls) -> None:
+    """Each launch adds to its own part of D."""
+    x, y = (Resident.of(np.stack(m)) for m in ((A, -A), (B, 2 * B)))
+    product = x.numpy().astype("f")[:, None] @ y.numpy().astype("f")
+    kept = RNG.integers(-9, 10, product.shape).astype(np.float32)
+    d, stack, config = Resident.of(kept), x.reshape(2, 1, 64, 64), "tma:64x96x64:1:2"
+    tilewright.matmul(stack, y, epilogue=added, c=d, out=d, config=config)
+    assert np.array_equal(d.numpy(), kept + product)
+    assert {call.accumulated for call in prepared} == {"c"} and prepared.adds_by_copies
+
+
 def test_a_new_result_and_a_partial_overlap(resident: Any, prepared: PreparedCalls) -> None:
     x, y = resident
     kept = whole()
