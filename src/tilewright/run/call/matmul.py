@@ -91,7 +91,9 @@ def matmul(
     result) and is read when the kernel runs. For an s32 result they must be the numbers 0 or 1. If
     ``alpha`` is 0, the values of ``a`` and ``b`` have no effect. Arrays of more elements broadcast
     to the result, as operands of an epilogue do: (batch, 1, 1) is a factor for each matrix. Their
-    zeros are factors like others: 0 · NaN is NaN.
+    zeros are factors like others: 0 · NaN is NaN. If C is ``out``, of f32, and both factors are the
+    number 1, the kernel may add to it in memory, with the bits of the same configuration that reads
+    C; the one that is chosen may be another, and accumulate in another order (docs/epilogues.md).
 
     ``device`` is where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``; None
     is a GPU if there is one, else the virtual machine. ``config`` is the kernel's configuration,
