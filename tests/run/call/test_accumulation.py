@@ -29,8 +29,9 @@ from tilewright.target import device_spec
 pytestmark = pytest.mark.vm
 RNG = np.random.default_rng(0)
 QUICK = [
-    "swapped cluster", "split tail", "scaled along K, swapped", "along M, scaled",
-    "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage", "unaligned along K",
+    "swapped cluster", "split tail", "two operands are D", "scaled along K, swapped",
+    "along M, scaled", "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage",
+    "unaligned along K",
 ]  # fmt: skip
 
 UNGROUPED = [name for name in CASES if "along" not in name]  # of groups D is always uploaded
@@ -279,6 +280,18 @@ def test_a_plan_whose_kernel_reads_c_takes_any(resident: Any, config: str) -> No
     for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
         plan.run(x, y, c=array, out=d)
         assert np.array_equal(d.numpy(), wanted)
+
+
+def test_an_upload_reads_c_at_each_start() -> None:
+    kept = whole()
+    d = kept.copy()
+    plan = tilewright.plan(A.T.copy().T, B, c=d, out=d, device="vm")
+    with plan.upload(A.T.copy().T, B, c=d, beta=1.0, out=d) as call:
+        for _ in range(2):
+            call.start()
+            call.download()
+            assert np.array_equal(d, kept + EXACT)
+    assert "cp.reduce" not in plan.ptx
 
 
 def test_calls_whose_kernel_reads_c_are_prepared_once(
