@@ -174,6 +174,7 @@ ADDED_BY_COPIES: dict[str, Callable[[], AccumulationCase]] = {
     "split tail": lambda: dense(300, 264, 512, "tma:64x64x64:1:3+2"),
     "split tail after a wave": lambda: dense(768, 768, 128, "tma:64x64x64:1:3+2"),
     "column-major": lambda: column_major(200, 150, 136, None),
+    "column-major, split tail": lambda: column_major(300, 264, 512, "tma:64x64x64:1:3+2"),
     "stack": lambda: dense(72, 136, 64, None, 3),
     "one row": lambda: dense(1, 136, 80, "tma:64x16x64:1:3~"),
     "along K": lambda: along_k(192, 264, None),

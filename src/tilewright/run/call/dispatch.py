@@ -78,7 +78,7 @@ class Dispatch:
         self.layouts = self._operand_layouts(layouts)
 
     def _tuned(self, database: TuningDatabase) -> TuningResult | None:
-        """The benchmark result for the problem, which was measured with another C."""
+        """The benchmark result for the problem; C was another array than D when it was measured."""
         request, problem = self.request, self.original_problem
         unknown = request.epilogue, request.scales, request.weights
         if any(x is not None for x in unknown) or request.sparse:
