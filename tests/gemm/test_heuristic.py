@@ -251,9 +251,9 @@ def test_clusters_in_one_wave(problem: Problem, config: str, faster: bool) -> No
 
 def test_d_is_added_to_by_the_kernel_that_can() -> None:
     """Not by ``multistage``, whose cost model takes reads of D to be free."""
-    joined = replace(bf16(8192, 8192, 64), d="f32", with_c=True, c_is_d=True)
+    joined = replace(bf16(8192, 8192, 64), d="f32", with_c=True, accumulates_c=True)
     assert joined.accumulates and isinstance(choose(joined, DEFAULT_DEVICE), TmaConfig)
-    for other in (replace(joined, align_d=8), replace(joined, c_is_d=False)):
+    for other in (replace(joined, align_d=8), replace(joined, accumulates_c=False)):
         assert not other.accumulates
     unaligned = replace(joined, align_a=8)
     assert not all(isinstance(config, TmaConfig) for _, config in ranked(unaligned, DEFAULT_DEVICE))

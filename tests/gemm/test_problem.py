@@ -28,6 +28,8 @@ from tilewright.target import DEVICES, device_spec
         ({"align_a": 1}, ProblemError, "align_a is 1"),
         ({"align_c": 32}, ProblemError, "align_c is 32"),
         ({"d": "f32", "align_d": 2}, ProblemError, r"align_d is 2; it is one of \[16, 8, 4\]"),
+        ({"d": "f32", "accumulates_c": True}, ProblemError, "got with_c=False and D of f32"),
+        ({"with_c": True, "accumulates_c": True}, ProblemError, "got with_c=True and D of f16"),
     ],
 )
 def test_what_cant_be_posed(given: dict[str, Any], error: type[Exception], says: str) -> None:

@@ -107,7 +107,7 @@ def tma_function_seconds(
         none = np.zeros(len(configs.stages))
         return none, none
     bound = problem.epilogue
-    cost = _cost(bound.added if problem.accumulates else bound.graph)
+    cost = _cost(bound.without_sum if problem.accumulates else bound.graph)
     by_tma = configs.loads_by_tma(problem)
     d_rows, d_columns = configs.d_tile(problem)
     elements = d_rows * d_columns

@@ -81,13 +81,13 @@ def ranked(problem: Problem, device: DeviceSpec) -> Ranking:
 @lru_cache(maxsize=256)
 def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
     by_tma, others, seconds, order = None, list[AnyConfig](), [], None
-    if _multiplies_by_tma(problem, device):
+    if multiplies_by_tma(problem, device):
         by_tma, catalog, rows = tma_search_space.candidates(problem, device)
         estimates, order = ordered(problem, by_tma, catalog, rows, device)
         seconds.append(estimates)
     if not _only_by_tma(problem) and (
         by_tma is None
-        or (problem.input.bits == 16 and not problem.sparse and not _adds_by_tma(problem))
+        or (problem.input.bits == 16 and not problem.sparse and not _accumulates_by_tma(problem))
     ):  # of others wgmma is at least twice as fast
         others, costs = _table(traits(problem), device, is_stack_of_tiny(problem))
         if others:
@@ -114,7 +114,7 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     configs = simt.candidates() if problem.a == simt.TYPE else table(problem, device)
     if tiny:
         configs = [*configs, *stack_configs(device)]
-    if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
+    if problem.a != simt.TYPE and not multiplies_by_tma(problem, device):
         configs = [*configs, *multistage.split_candidates(problem.a, device.target, problem.sparse)]
     for config in configs:
         try:
@@ -128,12 +128,13 @@ def _table(key: Traits, device: DeviceSpec, tiny: bool) -> tuple[list[AnyConfig]
     return found, costs(problem, found, device) if found else None
 
 
-def _multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
+def multiplies_by_tma(problem: Problem, device: DeviceSpec) -> bool:
+    """Whether kernel ``tma`` has configurations for the problem that the device runs."""
     by_wgmma = problem.a not in (simt.TYPE, "f64", *PACKED_TYPES)
     return by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
 
 
-def _adds_by_tma(problem: Problem) -> bool:
+def _accumulates_by_tma(problem: Problem) -> bool:
     """Whether kernel ``tma`` adds to D in memory and copies no matrix first. ``multistage`` reads D
     into registers, which its cost model does not know: large D with K below 128 took four times
     the estimate.

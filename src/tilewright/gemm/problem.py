@@ -19,6 +19,7 @@ from ..mma.sparsity import sparsity_pattern
 from ..quantization.weight_format import UNIT_ROWS, WeightFormat
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .block_scaling import BLOCK, BlockScaling
+from .epilogue.graph import ACCUMULATED_TYPE
 from .grouping import Grouping, has_k_groups, has_row_groups
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ class Problem:
     sparse (tf32: 1:2, 4-bit types: pairs) along K, and stored without half of its elements,
     K-major. ``groups``: there are ``batch`` groups of rows, each with a matrix B of its own, and M
     counts the rows of all groups, or is the capacity of each; or groups along K, each with a D of
-    its own, and K counts all of them. ``c_is_d``: C is in D's memory, α = β = 1. Raises DtypeError,
-    ProblemError.
+    its own, and K counts all of them. ``accumulates_c``: C is in D's memory, of f32, and α = β = 1.
+    Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -131,7 +132,7 @@ class Problem:
     weights: WeightFormat | None = None
     sparse: str = ""
     groups: Grouping | None = None
-    c_is_d: bool = False
+    accumulates_c: bool = False
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -144,8 +145,8 @@ class Problem:
         for name, given in (("a_major", self.a_major), ("b_major", self.b_major)):
             if not isinstance(given, str):
                 raise ProblemError(f"{name} must be text, k, m or n, got {given!r:.60}")
-        for name, flag in (("with_c", self.with_c), ("fast", self.fast), ("c_is_d", self.c_is_d)):
-            if not isinstance(flag, bool | np.bool_):
+        for name in ("with_c", "fast", "accumulates_c"):
+            if not isinstance(flag := getattr(self, name), bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
         supported = SUPPORTED_TYPES | PACKED_TYPES
         right = supported.get(self.a, ((), ()))[0]
@@ -165,6 +166,9 @@ class Problem:
             raise ProblemError(
                 f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}"
             )
+        if self.accumulates_c and not (self.with_c and self.d == ACCUMULATED_TYPE):
+            given = f"with_c={self.with_c} and D of {self.d}"
+            raise ProblemError(f"accumulates_c requires with_c and D of f32, got {given}")
         self._check_packed()
         self._check_scaling()
         self._check_weights()
@@ -185,8 +189,7 @@ class Problem:
         if self.scaling is None:
             return
         if self.a not in FP8:
-            allowed = " and ".join(FP8)
-            raise DtypeError(f"A with block scales must be of {allowed}, got {self.a}")
+            raise DtypeError(f"A with block scales must be of {' and '.join(FP8)}, got {self.a}")
         if self.pair and self.sparse:
             raise ProblemError("block scales of two matrices B exclude a sparse matrix")
 
@@ -202,8 +205,7 @@ class Problem:
         if self.sparse not in ("", "a", "b"):
             raise ProblemError(f"sparse must be a, b or empty, got {self.sparse!r:.60}")
         if self.sparse and self.a not in SPARSE_TYPES:
-            allowed = ", ".join(SPARSE_TYPES)
-            raise DtypeError(f"a sparse matrix must be of {allowed}, got {self.a}")
+            raise DtypeError(f"a sparse A or B must be {', '.join(SPARSE_TYPES)}, got {self.a}")
         if self.sparse and self.weights is not None:
             raise ProblemError("a sparse matrix excludes prepared weights")
 
@@ -274,7 +276,7 @@ class Problem:
     def accumulates(self) -> bool:
         """Whether D becomes a sum with D itself, of f32, which tensor copies can add to."""
         by_epilogue = bool(self.epilogue and self.epilogue.accumulated)
-        return self.align_d == 16 and (by_epilogue or (self.with_c and self.c_is_d))
+        return self.align_d == 16 and (by_epilogue or self.accumulates_c)
 
     @property
     def loads_c(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tilewright.gemm.epilogue import functions
+from tilewright.gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout
 from tilewright.gemm.epilogue.graph import EpilogueInput, without_sum
 from tilewright.gemm.epilogue.tracing import epilogue
 
@@ -60,3 +61,17 @@ def test_only_f32_is_added_to() -> None:
 def test_other_outputs_stay() -> None:
     text = left(lambda acc, c: {"d": acc + c, "x": acc * 2.0, "most": functions.max(acc)})
     assert text is not None and "d = acc as f32" in text and "c[" not in text
+
+
+def test_only_a_sum_is_bound_to_be_accumulated() -> None:
+    c = EpilogueInput("c", "f32", "mn")
+    graphs = (
+        epilogue(function).trace("f32", (c,), (), "f32", 1)
+        for function in (lambda acc, c: acc + c, lambda acc, c: acc * c)
+    )
+    total, product = (
+        BoundEpilogue(graph, (EpilogueOperandLayout(),), accumulated="c") for graph in graphs
+    )
+    assert total.without_sum.text() == "d = acc as f32"
+    with pytest.raises(AssertionError, match="no sum with 'c'"):
+        _ = product.without_sum

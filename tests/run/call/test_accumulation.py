@@ -29,9 +29,12 @@ from tilewright.target import device_spec
 pytestmark = pytest.mark.vm
 RNG = np.random.default_rng(0)
 QUICK = [
-    "swapped cluster", "split tail", "scaled along K, swapped", "along M, scaled",
-    "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage", "unaligned along K",
+    "swapped cluster", "split tail", "two operands are D", "scaled along K, swapped",
+    "along M, scaled", "beta", "beta, stream-K", "beta, stack", "split-K", "beta, multistage",
+    "unaligned along K",
 ]  # fmt: skip
+
+UNGROUPED = [name for name in CASES if "along" not in name]  # of groups D is always uploaded
 
 
 @pytest.fixture
@@ -52,9 +55,33 @@ def test_no_access_races(name: str) -> None:
     assert np.array_equal(apart, joined)
 
 
-def test_architectures_without_tensor_copies_read_c(prepared: PreparedCalls) -> None:
-    apart, joined = products(CASES["dense"](), VmDevice(device_spec("A100")))
+@pytest.mark.parametrize("name", ["dense", "beta"])
+def test_architectures_without_tensor_copies_read_c(name: str, prepared: PreparedCalls) -> None:
+    apart, joined = products(CASES[name](), VmDevice(device_spec("A100")))
     assert np.array_equal(apart, joined) and not prepared.adds_by_copies
+    one, other = prepared
+    assert one.request != other.request and one.problem == other.problem
+    assert one.original_problem == other.original_problem and one.traced is other.traced
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_but(["column-major", "beta, split tail", "beta, multistage"], UNGROUPED),
+)
+def test_c_is_uploaded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As D, where a kernel adds to it; else as C."""
+    uploads, upload = list[int](), VmDevice.upload
+
+    def counted(device: Any, address: int, rows: Any, leading: int) -> None:
+        uploads.append(rows.size)
+        upload(device, address, rows, leading)
+
+    monkeypatch.setattr(VmDevice, "upload", counted)
+    case, device = CASES[name](), VmDevice(FEW)
+    case.call(case.c, np.zeros_like(case.c), device)
+    apart = sum(uploads)
+    case.call(case.c, case.c, device)
+    assert sum(uploads) == 2 * apart
 
 
 @pytest.mark.parametrize("shape", [(1024, 4096, 2048), (4096, 1536, 512)], ids=str)
@@ -118,6 +145,28 @@ def test_two_arrays_of_the_same_memory_are_one(resident: Any, prepared: Prepared
     c = Resident.of(kept)
     tilewright.matmul(x, y, epilogue=added, c=c, out=d)
     assert np.array_equal(d.numpy(), kept + EXACT) and len(prepared) == 2
+
+
+def test_a_matrix_is_a_stack_of_one(resident: Any, prepared: PreparedCalls) -> None:
+    x, y = resident
+    kept = whole()
+    d = Resident.of(kept)
+    stack = d.reshape(1, *kept.shape)
+    for times in (1, 2):
+        tilewright.matmul(x, y.reshape(1, 64, 96), epilogue=added, c=d, out=stack)
+        assert np.array_equal(d.numpy(), kept + times * EXACT)
+    assert len(prepared) == 1 and prepared.adds_by_copies
+
+
+def test_a_batch_that_does_not_fold(resident: Any, prepared: PreparedCalls) -> None:
+    """Each launch adds to its own part of D."""
+    x, y = (Resident.of(np.stack(m)) for m in ((A, -A), (B, 2 * B)))
+    product = x.numpy().astype("f")[:, None] @ y.numpy().astype("f")
+    kept = RNG.integers(-9, 10, product.shape).astype(np.float32)
+    d, stack, config = Resident.of(kept), x.reshape(2, 1, 64, 64), "tma:64x96x64:1:2"
+    tilewright.matmul(stack, y, epilogue=added, c=d, out=d, config=config)
+    assert np.array_equal(d.numpy(), kept + product)
+    assert {call.accumulated for call in prepared} == {"c"} and prepared.adds_by_copies
 
 
 def test_a_new_result_and_a_partial_overlap(resident: Any, prepared: PreparedCalls) -> None:
@@ -187,14 +236,17 @@ def test_a_factor_in_device_memory_reads_c(resident: Any, prepared: PreparedCall
     assert len(prepared) == 1 and not prepared.adds_by_copies
 
 
-def test_plans_without_a_function_read_c(resident: Any) -> None:
+def test_plans_without_a_function_read_c(resident: Any, prepared: PreparedCalls) -> None:
     x, y = resident
     kept = whole()
     d = Resident.of(kept)
     plan = tilewright.plan(x, y, c=d, out=d)
-    for times, beta in enumerate((1.0, 1.0, 1.0), 1):
+    wanted = kept
+    for beta in (1.0, 1.0, 2.0, 1.0):
         plan.run(x, y, c=d, beta=beta, out=d)
-        assert np.array_equal(d.numpy(), kept + times * EXACT)
+        wanted = EXACT + beta * wanted
+        assert np.array_equal(d.numpy(), wanted)
+        assert len(prepared) == 1  # the others take the fast path
     assert "cp.reduce" not in plan.ptx
 
 
@@ -203,13 +255,53 @@ def test_plans(resident: Any) -> None:
     kept, other = whole(), whole()
     d, c = Resident.of(kept), Resident.of(other)
     plan = tilewright.plan(x, y, epilogue=added, c=d, out=d)
-    assert "cp.reduce" in plan.ptx and "added to D by tensor copies" in plan.explain()
+    assert "cp.reduce" in plan.ptx
     for times in (1, 2):
         plan.run(x, y, c=d, out=d)
         assert np.array_equal(d.numpy(), kept + times * EXACT)
-    with pytest.raises(ProblemError, match="the plan's problem"):
+    with pytest.raises(ProblemError, match="c must be the array out, got another") as raised:
         plan.run(x, y, c=c, out=d)
+    assert "another c reads it" in str(raised.value) and len(str(raised.value)) < 150
     reads = tilewright.plan(x, y, epilogue=added, c=c, out=d)
     for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
         reads.run(x, y, c=array, out=d)
         assert np.array_equal(d.numpy(), wanted)
+    with pytest.raises(ProblemError, match="planned and got: align of c 16 and 4"):
+        reads.run(x, y, c=Resident.empty((65, 96), "f32").cut((64, 96), (96, 1), 1), out=d)
+
+
+@pytest.mark.parametrize("config", ["64x64x32:2x2:3", "tma:64x96x64:1:2*2"])
+def test_a_plan_whose_kernel_reads_c_takes_any(resident: Any, config: str) -> None:
+    x, y = resident
+    kept, other = whole(), whole()
+    d, c = Resident.of(kept), Resident.of(other)
+    plan = tilewright.plan(x, y, epilogue=added, c=d, out=d, config=config)
+    assert not plan.problem.accumulates and "c is D" not in plan.explain()
+    for array, wanted in ((c, other + EXACT), (d, other + 2 * EXACT), (c, other + EXACT)):
+        plan.run(x, y, c=array, out=d)
+        assert np.array_equal(d.numpy(), wanted)
+
+
+def test_an_upload_reads_c_at_each_start() -> None:
+    kept = whole()
+    d = kept.copy()
+    plan = tilewright.plan(A.T.copy().T, B, c=d, out=d, device="vm")
+    with plan.upload(A.T.copy().T, B, c=d, beta=1.0, out=d) as call:
+        for _ in range(2):
+            call.start()
+            call.download()
+            assert np.array_equal(d, kept + EXACT)
+    assert "cp.reduce" not in plan.ptx
+
+
+def test_calls_whose_kernel_reads_c_are_prepared_once(
+    resident: Any, prepared: PreparedCalls
+) -> None:
+    x, y = resident
+    wanted = whole()
+    d = Resident.of(wanted)
+    for alpha, beta in ((1.0, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, -1.0), (1.0, 1.0)):
+        tilewright.matmul(x, y, c=d, alpha=alpha, beta=beta, out=d, config="64x64x32:2x2:3")
+        wanted = alpha * EXACT + beta * wanted
+        assert np.array_equal(d.numpy(), wanted)
+        assert len(prepared) == 1  # one kernel reads D for all factors

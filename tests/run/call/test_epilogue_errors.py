@@ -296,3 +296,18 @@ def test_more_matrices_than_accumulators() -> None:
         tilewright.matmul(A, (A, A, A), epilogue=lambda acc, other: acc * other, device="vm")
     with pytest.raises(ProblemError, match="without an epilogue b must be one matrix, got 2"):
         tilewright.matmul(A, (A, A), device="vm")
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (np.ones((1, 8), np.float32), r"epilogue \(r f32 \[m, n\]: .*\) and \(r f32 \[n\]: "),
+        (np.ones((8, 8), np.int8), r"epilogue \(r f32 \[m, n\]: .*\) and \(r s8 \[m, n\]: "),
+    ],
+)
+def test_a_plan_reports_differing_operands(other: Any, says: str) -> None:
+    a, r = np.ones((8, 8), np.float16), np.ones((8, 8), np.float32)
+    plan = tilewright.plan(a, a, epilogue=lambda acc, r: acc * r, r=r, device="vm")
+    with pytest.raises(ProblemError, match=says) as raised:
+        plan.run(a, a, r=other)
+    assert len(str(raised.value)) < 400

@@ -72,3 +72,18 @@ def test_operands_of_the_epilogue_that_tma_loads_are_reported() -> None:
     text = plan(a, b, config="tma:128x128x64:2:4", **given).explain()
     assert "epilogue load by TMA: r, 2 epilogue tiles per consumer warpgroup, 32 KB" in text
     assert "epilogue load" not in plan(a, b, config="tma:128x128x64:2:6", **given).explain()
+
+
+@pytest.mark.parametrize(
+    ("config", "adds"),
+    [("tma:64x32x64:1:2", True), ("tma:64x32x64:1:2*2", False), ("64x32x32:2x2:3", False)],
+)
+def test_an_operand_that_is_d_is_reported(config: str, adds: bool) -> None:
+    """Only where the kernel adds to it."""
+    a, b = np.zeros((256, 64), np.float16), np.zeros((64, 128), np.float16)
+    d = np.zeros((256, 128), np.float32)
+    given = {"epilogue": lambda acc, e, s: acc * s + e, "s": 2.0, "device": "vm", "out": d}
+    text = plan(a, b, config=config, e=d, **given).explain()
+    line = "e is D: tensor copies add the epilogue's other terms to D"
+    assert (line in text, "→ f32 + D" in text) == (adds, adds)
+    assert " is D" not in plan(a, b, config=config, e=d.copy(), **given).explain()

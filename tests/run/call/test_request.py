@@ -15,7 +15,11 @@ from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.alpha_beta import scale_factor
-from tilewright.run.call.operands.output_overlap import check_output_overlap, common_device
+from tilewright.run.call.operands.output_overlap import (
+    check_output_overlap,
+    common_device,
+    same_elements,
+)
 from tilewright.run.call.request import check_request, format_name, make_request
 from tilewright.run.devices.cuda_device import target_of
 from tilewright.run.devices.device import device
@@ -289,3 +293,34 @@ def test_a_hint_fits_the_type(types: tuple[Any, Any]) -> None:
     a, b = (np.zeros((4, 4)).astype(t) for t in types)
     with pytest.raises(DtypeError, match=rf"hint: {HINTS[types]}"):
         checked(a, b)
+
+
+D = np.zeros((3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (D[:], True),
+        (D[None], True),  # a stack of one
+        (D[None, :, None], True),
+        (D.view(np.int32), True),
+        (D[:, ::-1][:, ::-1], True),
+        (D.T, False),
+        (D[1:], False),
+        (D[:, :3], False),
+        (D[0], False),
+        (D.reshape(4, 3), False),
+        (D.view(np.float16), False),
+        (D.copy(), False),
+        (np.broadcast_to(D, (2, 3, 4)), False),
+    ],
+)
+def test_the_same_elements(other: Any, same: bool) -> None:
+    assert same_elements(view(D), view(other)) is same_elements(view(other), view(D)) is same
+
+
+def test_strides_of_one_element_do_not_matter() -> None:
+    one, other = D[:1], np.lib.stride_tricks.as_strided(D, (1, 4), (400, 4))
+    assert same_elements(view(one), view(other))
+    check_output_overlap(view(half(1, 4)), view(half(4, 4)), view(one), view(other))

@@ -12,6 +12,8 @@ import pytest
 import tilewright
 from tilewright import gemm
 from tilewright.run import device, plan
+from tilewright.run.call.batching.prepared_products import prepare
+from tilewright.run.call.request import MatmulArguments, MatmulOptions
 from tilewright.run.tuning.tuning_database import TuningDatabase
 from tilewright.run.tuning.tuning_result import TuningKey, TuningResult, digest
 
@@ -20,17 +22,27 @@ pytestmark = pytest.mark.vm
 CONFIG = "tma:64x64x64:1:3/1x1@8"
 
 
-@pytest.fixture
-def result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TuningResult:
-    """A result for sizes that no other test has."""
-    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
-    on, problem = device("vm").target, gemm.Problem(72, 104, 136)
-    key, kernel = TuningKey.of(problem, on), digest(problem, gemm.parse(CONFIG), on)
+def stored(path: Path, problem: gemm.Problem, config: str) -> TuningResult:
+    """A result for sizes that no other test has, in the database."""
+    on = device("vm").target
+    key, kernel = TuningKey.of(problem, on), digest(problem, gemm.parse(config), on)
     chosen = str(gemm.choose(problem, on))
-    assert chosen != CONFIG
-    made = TuningResult(*key, kernel, CONFIG, 5.0, 0.25, chosen, 6.0, "2025-01-01T00:00:00", "13.0")
-    TuningDatabase(tmp_path / "tuned", None).put(made)
+    assert chosen != config
+    made = TuningResult(*key, kernel, config, 5.0, 0.25, chosen, 6.0, "2025-01-01T00:00:00", "13.0")
+    TuningDatabase(path, None).put(made)
     return made
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The path of the database that calls look results up in."""
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
+    return tmp_path / "tuned"
+
+
+@pytest.fixture
+def result(path: Path) -> TuningResult:
+    return stored(path, gemm.Problem(72, 104, 136), CONFIG)
 
 
 def test_a_plan_uses_and_reports_the_result(result: TuningResult) -> None:
@@ -59,3 +71,19 @@ def test_a_call_uses_the_result(result: TuningResult) -> None:
         for config in (None, CONFIG)
     ]
     assert bits[0] == bits[1]
+
+
+@pytest.mark.parametrize(("k", "config"), [(200, CONFIG), (208, "64x64x32:2x2:3/1@8")])
+def test_a_product_is_added_to_d_by_a_kernel_that_can(path: Path, k: int, config: str) -> None:
+    """A result of ``multistage`` is one of reading another C."""
+    stored(path, gemm.Problem(72, 104, k, d="f32", with_c=True), config)
+    a, b = (np.zeros(shape, np.float16) for shape in ((72, k), (104, k)))
+    c, d = (np.zeros((72, 104), np.float32) for _ in range(2))
+    found = []
+    for array in (c, d):
+        arguments = MatmulArguments(a, b.T, array, d, 1.0, 1.0)
+        products = prepare(arguments, MatmulOptions(device="vm"), accumulate=True).products
+        found.append(products[0][0])
+    other, joined = found
+    assert str(other.config) == config and isinstance(joined.config, gemm.TmaConfig)
+    assert joined.problem.accumulates and (str(joined.config) == config) is (config == CONFIG)

@@ -38,10 +38,11 @@ def hostile(rng: Any, *shape: int) -> Any:
 
 
 def factor(rng: Any, *shape: int) -> Any:
-    """A matrix of bf16 with an infinity, a NaN and zeros of both signs."""
+    """A matrix of bf16; of several rows one has an infinity and a NaN, and the last is of zeros."""
     x = rng.standard_normal(shape).astype(BF16)
-    x.reshape(-1)[[3, 70]] = np.inf, np.nan
-    x[..., -1, :] = -0.0
+    if shape[-2] > 1:
+        x.reshape(-1)[[3, 70]] = np.inf, np.nan
+        x[..., -1, :] = -0.0
     return x
 
 
@@ -73,6 +74,42 @@ def scaled_by_beta(m: int, n: int, k: int, config: str | None) -> AccumulationCa
 
     def call(c: Any, out: Any, device: Any) -> Any:
         return tilewright.matmul(a, b.T, c=c, beta=1.0, out=out, config=config, device=device)
+
+    return AccumulationCase(hostile(rng, m, n), call)
+
+
+def twice(m: int, n: int, k: int, config: str | None) -> AccumulationCase:
+    """Two operands are D: only the one that is added need not be read."""
+    rng = np.random.default_rng(n)
+    a, b = factor(rng, m, k), factor(rng, n, k).T
+
+    def call(c: Any, out: Any, device: Any) -> Any:
+        return tilewright.matmul(
+            a, b, epilogue=lambda acc, e, c: acc * e + c, c=c, e=c, out=out, config=config,
+            device=device,
+        )  # fmt: skip
+
+    return AccumulationCase(hostile(rng, m, n), call)
+
+
+def packed(m: int, n: int, k: int, config: str, by_function: bool) -> AccumulationCase:
+    rng = np.random.default_rng(k)
+    a, w = factor(rng, m, k), rng.standard_normal((n, k)).astype(np.float32)
+    b = tilewright.quantize_weight(w, "u4", group=128).T
+
+    def call(c: Any, out: Any, device: Any) -> Any:
+        more = {"epilogue": added} if by_function else {"beta": 1.0}
+        return tilewright.matmul(a, b, c=c, out=out, config=config, device=device, **more)
+
+    return AccumulationCase(hostile(rng, m, n), call)
+
+
+def ieee(m: int, n: int, k: int, config: str) -> AccumulationCase:
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+
+    def call(c: Any, out: Any, device: Any) -> Any:
+        return tilewright.matmul(a, b, c=c, beta=1.0, out=out, config=config, device=device)
 
     return AccumulationCase(hostile(rng, m, n), call)
 
@@ -135,18 +172,26 @@ ADDED_BY_COPIES: dict[str, Callable[[], AccumulationCase]] = {
     "dynamic": lambda: dense(300, 136, 136, "tma:64x64x64:1:3d"),
     "stream-K": lambda: dense(130, 140, 1500, "tma:64x64x64:1:3+sk5"),
     "split tail": lambda: dense(300, 264, 512, "tma:64x64x64:1:3+2"),
+    "split tail after a wave": lambda: dense(768, 768, 128, "tma:64x64x64:1:3+2"),
     "column-major": lambda: column_major(200, 150, 136, None),
+    "column-major, split tail": lambda: column_major(300, 264, 512, "tma:64x64x64:1:3+2"),
     "stack": lambda: dense(72, 136, 64, None, 3),
+    "one row": lambda: dense(1, 136, 80, "tma:64x16x64:1:3~"),
     "along K": lambda: along_k(192, 264, None),
     "along K, pingpong": lambda: along_k(136, 200, "tma:128x64x64:2p:3/1x2"),
     "scaled along K": lambda: scaled_along_k(96, 160, None),
     "scaled along K, swapped": lambda: scaled_along_k(260, 100, "tma:256x96x128:2:3~"),
+    "two operands are D": lambda: twice(150, 136, 72, "tma:128x64x64:2:3"),
+    "two operands are D, split tail": lambda: twice(300, 264, 256, "tma:64x64x64:1:3+2"),
+    "packed weights": lambda: packed(40, 72, 256, "tma:64x16x128:3:6~", True),
+    "packed weights, pair of CTAs": lambda: packed(40, 136, 512, "tma:128x64x128:2:3*2c~", False),
     "beta": lambda: by_beta(150, 200, 136, None),
     "beta, three warpgroups": lambda: by_beta(300, 264, 136, "tma:192x96x64:3:3"),
     "beta, all tiles together": lambda: by_beta(300, 64, 136, "tma:128x64x64:2:3"),
     "beta, pingpong, swapped": lambda: by_beta(300, 264, 136, "tma:64x64x64:2p:3~"),
     "beta, stream-K": lambda: by_beta(130, 140, 1500, "tma:64x64x64:1:3+sk5"),
     "beta, split tail": lambda: by_beta(300, 264, 512, "tma:64x64x64:1:3+2"),
+    "beta, split tail after a wave": lambda: by_beta(768, 768, 128, "tma:64x64x64:1:3+2"),
     "beta, stack": lambda: by_beta(72, 136, 64, None, 3),
     "beta, scaled": lambda: scaled_by_beta(160, 136, 384, None),
     "along M": lambda: along_m(136, 64, None, False),
@@ -158,6 +203,8 @@ ADDED_IN_REGISTERS: dict[str, Callable[[], AccumulationCase]] = {
     "multistage": lambda: dense(150, 200, 136, "128x128x32:2x2:4"),
     "beta, split-K": lambda: by_beta(150, 200, 512, "tma:64x64x64:1:3*2"),
     "beta, multistage": lambda: by_beta(150, 200, 136, "128x128x32:2x2:4"),
+    "packed weights, split-K": lambda: packed(40, 72, 512, "tma:64x32x128:3:6*2~", False),
+    "beta, f32, split-K": lambda: ieee(70, 100, 256, "simt:64x64x16:8x16:3*2"),
     "beta, unaligned rows": lambda: by_beta(100, 62, 64, None),
     "unaligned along K": lambda: along_k(64, 66, None),
 }

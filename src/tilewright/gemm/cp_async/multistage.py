@@ -74,8 +74,9 @@ def problem_class(problem: Problem, config: Config) -> Problem:
 def _partial_problem(problem: Problem) -> Problem:
     """The problem whose result is the accumulator."""
     return replace(
-        problem, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None
-    )
+        problem, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None,
+        accumulates_c=False,
+    )  # fmt: skip
 
 
 def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncOperand]:

@@ -95,7 +95,9 @@ def config_class(config: SimtConfig) -> SimtConfig:
 
 def _partial_problem(problem: Problem) -> Problem:
     """The problem whose result is the accumulator."""
-    return replace(problem, with_c=False, align_c=16, align_d=16, epilogue=None, d=TYPE)
+    return replace(
+        problem, with_c=False, accumulates_c=False, align_c=16, align_d=16, epilogue=None, d=TYPE
+    )
 
 
 def build(problem: Problem, config: SimtConfig) -> Traced:

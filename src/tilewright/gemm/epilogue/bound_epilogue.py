@@ -55,9 +55,11 @@ class BoundEpilogue:
     accumulated: str = ""
 
     @property
-    def added(self) -> EpilogueGraph:
-        """The graph of what is added to D; of D where there is no such sum."""
-        return without_sum(self.graph, self.accumulated) or self.graph
+    def without_sum(self) -> EpilogueGraph:
+        """The graph of what is added to D, where an input is ``accumulated``."""
+        found = without_sum(self.graph, self.accumulated)
+        assert found is not None, f"D is no sum with {self.accumulated!r}"
+        return found
 
     @property
     def output_bytes(self) -> tuple[int, ...]:
@@ -101,6 +103,7 @@ class BoundEpilogue:
             x
             for x in self.named_inputs()
             if ("m" in x[1].varies) != ("n" in x[1].varies) and not x[2].gathered
+            if x[1].name != self.accumulated
         )
         return islice(vectors, 0 if self.in_table else MAX_SHARED_VECTORS)
 

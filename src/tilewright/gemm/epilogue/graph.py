@@ -23,7 +23,7 @@ TENSOR = "tensor"  # an output with an element for each element of D
 BIT = "b1"  # the type of inputs that are bitmasks; their values are conditions
 BITMASK = "bitmask"  # an output with a bit for each element of D (``bitmasks``)
 BITMASK_COLUMNS = 8  # of a byte
-SUM_TYPE = "f32"  # of D and of an operand that is D, where a kernel adds to D
+ACCUMULATED_TYPE = "f32"  # of D and of an operand that is D, where a kernel adds to D
 
 
 class Node(NamedTuple):
@@ -238,7 +238,7 @@ def without_sum(graph: EpilogueGraph, name: str) -> EpilogueGraph | None:
     """
     output = graph.d
     last = graph.nodes[output.node]
-    if (last.op, last.type, output.type) != ("add", SUM_TYPE, SUM_TYPE):
+    if (last.op, last.type, output.type) != ("add", ACCUMULATED_TYPE, ACCUMULATED_TYPE):
         return None
     loads = [i for i in last.args if _is_load(graph.nodes[i], name)]
     if len(loads) != 1:
@@ -252,4 +252,4 @@ def without_sum(graph: EpilogueGraph, name: str) -> EpilogueGraph | None:
 
 
 def _is_load(node: Node, name: str) -> bool:
-    return node.op == LOAD and node.attributes[:2] == (name, SUM_TYPE)
+    return node.op == LOAD and node.attributes[:2] == (name, ACCUMULATED_TYPE)

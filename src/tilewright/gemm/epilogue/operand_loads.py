@@ -44,16 +44,16 @@ class TileElements:
 
 class EpilogueOperands:
     """The inputs of an epilogue within a kernel. ``parameters`` has their fields ``x0``, …;
-    ``limits``: M and N. ``load_scalars`` comes first. ``adds``: the kernel adds to D what would
-    else be the sum with D.
+    ``limits``: M and N. ``load_scalars`` comes first. ``accumulates``: the kernel adds to D
+    what would else be the sum with D.
     """
 
     def __init__(
         self, k: Builder, bound: BoundEpilogue, parameters: Any, limits: tuple[Any, Any],
-        *, adds: bool = False,
+        *, accumulates: bool = False,
     ) -> None:  # fmt: skip
         self.k, self.bound, self.parameters, self.limits = k, bound, parameters, limits
-        self.graph = bound.added if adds else bound.graph
+        self.graph = bound.without_sum if accumulates else bound.graph
         self._read = {source.name for source in self.graph.inputs}
         self.layouts = {name: layout for name, _, layout in bound.named_inputs()}
         self.scalars: dict[str, Any] = {}

@@ -54,7 +54,7 @@ class EpilogueTile:
     together: bool  # all tiles are staged behind one barrier, in a buffer each
     align: int = 16  # bytes per access, where not by tensor copies
     scaled: bool = True
-    adds: bool = False  # tensor copies add to D
+    accumulates: bool = False  # tensor copies add to D
 
     @classmethod
     def of(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
@@ -66,7 +66,7 @@ class EpilogueTile:
         together = by_tma and not with_c and config.stores_together(out.bits)
         return cls(
             out, problem.accumulator_type, width, columns, config.swap, with_c, by_tma, buffers,
-            together, align, adds=problem.accumulates,
+            together, align, accumulates=problem.accumulates,
         )  # fmt: skip
 
     @classmethod
@@ -376,7 +376,7 @@ def copy_by_tma(
     """Store a tile at (along rows of D, across, batch) by tensor copies, or add it to what is
     there, or load it if there is a barrier.
     """
-    store = k.tma_reduce if tile.adds else k.tma_store
+    store = k.tma_reduce if tile.accumulates else k.tma_store
     along, *others = (x for x in at if x is not None)
     for i in range(tile.d_columns // tile.copy_columns):
         here = (buffer.engine + i * tile.d_rows * tile.copy_columns).cast("b8")

@@ -71,7 +71,7 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
         replace(
             first, type=dtype(output.type), width=width, columns=columns, with_c=False,
             by_tma=align == 16, buffers=EPILOGUE_BUFFERS, together=False, align=align,
-            adds=first.adds and output is problem.epilogue.graph.d,
+            accumulates=first.accumulates and output is problem.epilogue.graph.d,
         )
         for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
     )  # fmt: skip

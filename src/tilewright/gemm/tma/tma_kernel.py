@@ -161,8 +161,8 @@ class TmaKernel:
         )  # fmt: skip
         self.operands = None
         if self.problem.epilogue:
-            bound, adds = self.problem.epilogue, self.problem.accumulates
-            self.operands = EpilogueOperands(k, bound, p, self.d_limits, adds=adds)
+            bound, accumulates = self.problem.epilogue, self.problem.accumulates
+            self.operands = EpilogueOperands(k, bound, p, self.d_limits, accumulates=accumulates)
             self.operands.load_scalars(early=True)
         depth = k.select(self.scalars[0] == 0.0, 0, p.k)
         self.scheduler = self._tile_scheduler(depth)

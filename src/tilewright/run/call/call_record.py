@@ -31,7 +31,8 @@ class CallRecord:
     ``swapped``: they compute Dᵀ = Bᵀ Aᵀ. ``accumulator`` is the accumulator's type, ``workspace``
     the bytes of device memory that the call needs besides its matrices, ``layouts`` the layouts of
     a, b, c and d. ``is_divided``: it multiplies by two matrices of packed weights, and two products
-    are estimated to be faster.
+    are estimated to be faster. ``accumulates``: a kernel adds to D in place, and reads no operand
+    that is D.
     """
 
     swapped: bool
@@ -40,6 +41,7 @@ class CallRecord:
     layouts: dict[str, OperandLayout]
     kernels: tuple[KernelRecord, ...]
     is_divided: bool = False
+    accumulates: bool = False
 
     def pack(self) -> bytes:
         """The record as bytes; ``CallRecord.unpack`` is the inverse."""

@@ -7,7 +7,6 @@ a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,12 @@ from ...errors import ConfigError, ProblemError
 from ...gemm.block_scaling import BlockScaling
 from ...gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout, operand_align
 from ...gemm.epilogue.operand_parameters import check_operands
+from ...gemm.heuristic import multiplies_by_tma
 from ...gemm.kernel_launch import INDEX_ADDRESSES, SCALE_ADDRESSES
 from ...gemm.problem import FP8, SIZE_LIMIT
+from ...gemm.tma.accumulation import accumulates, without_accumulation
 from ...target import DeviceSpec
-from ..tuning.tuning_database import tuning_database
+from ..tuning.tuning_database import TuningDatabase, tuning_database
 from .call_record import CallRecord, KernelRecord
 from .matrix_layout import (
     ArraySignature,
@@ -35,6 +36,7 @@ from .request import TF32X3_TERMS, OperandSignature, Request, check_request
 
 if TYPE_CHECKING:
     from ...builder import Traced
+    from ..tuning.tuning_result import TuningResult
 
 GATHER, SCATTER, _ = INDEX_ADDRESSES
 SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vector of these bytes
@@ -43,7 +45,8 @@ SCATTERED_ALIGN = 8  # threads, not tensor copies, store scattered rows: a vecto
 class Dispatch:
     """The kernels for a request on a target.
 
-    ``original_problem`` describes the matrices before any copies and ``problem`` after them.
+    ``original_problem`` describes the matrices before any copies and ``problem`` after them, which
+    accumulates if the chosen kernel does.
     ``tuning_result`` is the benchmark result that chose the configuration, if one did.
     """
 
@@ -60,22 +63,31 @@ class Dispatch:
         layouts = self._matrix_layouts()
         self.swapped = not layouts["d"].row_major
         self.original_problem = self._problem(layouts)
+        if not multiplies_by_tma(self.original_problem, target):
+            self.original_problem = without_accumulation(self.original_problem)
         database = tuning_database()
-        self.tuning_result = (
-            database.find(replace(self.original_problem, c_is_d=False), target)
-            if config is None
-            and request.epilogue is None
-            and request.scales is None
-            and request.weights is None
-            and not request.sparse
-            else None
-        )
+        self.tuning_result = self._tuned(database) if config is None else None
         self.tuning_state = database.state
         chosen = config if self.tuning_result is None else self.tuning_result.config
         expected = self._expected_problem()
         self.config = checked_config(self.original_problem, chosen, target, expected)
-        self.problem = gemm.relayout_problem(self.original_problem, self.config)
+        problem = gemm.relayout_problem(self.original_problem, self.config)
+        if not accumulates(problem, self.config):
+            problem = without_accumulation(problem)
+        self.problem = problem
         self.layouts = self._operand_layouts(layouts)
+
+    def _tuned(self, database: TuningDatabase) -> TuningResult | None:
+        """The benchmark result for the problem; C was another array than D when it was measured."""
+        request, problem = self.request, self.original_problem
+        unknown = request.epilogue, request.scales, request.weights
+        if any(x is not None for x in unknown) or request.sparse:
+            return None
+        found = database.find(without_accumulation(problem), self.target)
+        if found is None or not problem.accumulates:
+            return found
+        # a kernel that reads D may take several times as long as one that adds to it
+        return found if isinstance(gemm.parse(found.config), gemm.TmaConfig) else None
 
     @cached_property
     def traced(self) -> Traced:
@@ -100,7 +112,7 @@ class Dispatch:
         workspace = gemm.workspace_bytes(self.problem, self.config, self.target)
         return CallRecord(
             self.swapped, self.problem.accumulator_type, workspace, self.layouts, kernels,
-            self._is_divided(),
+            self._is_divided(), self.problem.accumulates,
         )  # fmt: skip
 
     def _is_divided(self) -> bool:
@@ -167,8 +179,12 @@ class Dispatch:
             epilogue=self._bound_epilogue(layouts["d"]), pair="b2" in layouts,
             scaling=self._scaling(), weights=weights, sparse=self._sparse(),
             groups=request.groups and request.groups.grouping,
-            c_is_d=request.c_is_d and self._is_in_place(layouts["d"]),
+            accumulates_c=self._accumulated(layouts["d"]) == "c" and request.reads_c,
         )  # fmt: skip
+
+    def _accumulated(self, d: MatrixLayout) -> str:
+        """The operand that is D, if the kernel writes D itself, not a copy of it."""
+        return self.request.accumulated if self._is_in_place(d) else ""
 
     def _is_in_place(self, d: MatrixLayout) -> bool:
         """Whether the kernel writes D itself, not a copy of it with this layout."""
@@ -228,9 +244,8 @@ class Dispatch:
         layouts = self._gathered(graph, layouts)
         outputs, most = layouts[len(graph.inputs) :], self._most_align()
         outputs = tuple(x._replace(align=min(x.align, most)) for x in outputs)
-        accumulated = request.accumulated if self._is_in_place(d) else ""
         inputs = layouts[: len(graph.inputs)]
-        bound = BoundEpilogue(graph, inputs, outputs, accumulated=accumulated)
+        bound = BoundEpilogue(graph, inputs, outputs, accumulated=self._accumulated(d))
         check_operands(bound)
         return bound
 
@@ -252,22 +267,28 @@ class Dispatch:
     ) -> EpilogueOperandLayout:
         if s is None:
             return EpilogueOperandLayout()
-        m, n, batch = self._oriented(s)
+        m, n, batch = self._oriented(s.strides)
         across = "n" in varies
         align = operand_align(s.misalignment, m, batch, columns if across else 0, s.dtype)
         return EpilogueOperandLayout(align, n == 1 or not across)
 
-    def _oriented(self, s: OperandSignature) -> tuple[int, int, int]:
+    def _oriented(self, strides: tuple[int, int, int]) -> tuple[int, int, int]:
         """The strides along the kernel's M, N and batch."""
-        m, n, batch = s.strides
+        m, n, batch = strides
         return (n, m, batch) if self.swapped else (m, n, batch)
 
     def _operand_strides(self) -> dict[str, gemm.MatrixStrides]:
-        request = self.request.epilogue
-        strides = {}
-        for i, s in enumerate(request.operands if request else ()):
+        request, bound = self.request.epilogue, self.problem.epilogue
+        if request is None or bound is None:
+            return {}
+        strides, d = {}, self.layouts["d"]
+        operands = [s and self._oriented(s.strides) for s in request.operands]
+        if self.staged and bound.accumulated:  # not uploaded: a split-K reduction reads D
+            own = self._oriented((*d.strides, d.batch_stride))
+            operands[[x.name for x in bound.graph.inputs].index(bound.accumulated)] = own
+        for i, s in enumerate(operands):
             if s is not None:
-                m, n, batch = self._oriented(s)
+                m, n, batch = s
                 strides[f"x{i}"] = gemm.MatrixStrides(m, batch, n)
         return strides
 

@@ -44,7 +44,7 @@ from .grouped.row_groups import RowGroups
 from .in_place import launch_in_place
 from .matrix_layout import OperandViews
 from .operands.array_operand import ArrayOperand
-from .operands.output_overlap import check_factors_apart, check_output_overlap
+from .operands.output_overlap import check_factors_apart, check_output_overlap, same_elements
 from .prepared_call import Addresses, PreparedCall
 from .request import (
     BlockScales,
@@ -210,9 +210,9 @@ def _launch_parts(
 
 def _as_planned(request: Request, problem: gemm.Problem) -> Request:
     """The request, which reads D as an operand where the plan does not accumulate in place."""
-    if request.epilogue is None or (problem.epilogue and problem.epilogue.accumulated):
+    if problem.epilogue and problem.epilogue.accumulated:
         return request
-    return request._replace(epilogue=request.epilogue._replace(accumulated=""))
+    return request._replace(accumulated="")
 
 
 def _results(requested: RequestedEpilogue, empty: Callable[[Shape, str], Any]) -> dict[str, Any]:
@@ -295,8 +295,7 @@ def _check_out(views: OperandViews, requested: RequestedEpilogue) -> None:
 
 def _check_apart(name: str, view: ArrayView, out: ArrayView) -> None:
     """Raise EpilogueError if ``out`` overlaps an operand, unless both are the same elements."""
-    same = (view.address, view.shape, view.strides) == (out.address, out.shape, out.strides)
-    if overlap(view, out) and not (same and view.itemsize == out.itemsize):
+    if overlap(view, out) and not same_elements(view, out):
         hint = "pass the same array as operand and as out, or separate ones"
         raise EpilogueError(
             f"out must not share memory with {name}, got a partial overlap", hint=hint
@@ -358,7 +357,12 @@ class StagedEpilogueCall(StagedCall):
 
     def _upload(self) -> Addresses:
         addresses = super()._upload()
-        operands = [self._upload_input(x) if x else 0 for x in self._inputs]
+        epilogue, accumulated = self.prepared.request.epilogue, self.prepared.accumulated
+        assert epilogue is not None
+        operands = [
+            addresses.d if source.name == accumulated else self._upload_input(x) if x else 0
+            for source, x in zip(epilogue.graph.inputs, self._inputs, strict=True)
+        ]
         operands += [self._alloc_output(view) for view in self._outputs]
         return addresses._replace(operands=tuple(operands))
 

@@ -225,7 +225,7 @@ def _requested(
         plain = plain._replace(out=signature_of(part))
         outs[graph.d.name] = out
     accumulated = accumulated_operand(graph, operands.arrays, part, groups)
-    request = _request(plain, graph, operands, where, outs, accumulated)
+    request = _request(plain, graph, operands, where, outs)._replace(accumulated=accumulated)
     return RequestedEpilogue(request, graph, va, vb, vb2, operands, where, call.given, outs, batch)
 
 
@@ -333,9 +333,8 @@ def traced_graph(
 
 
 def _request(
-    plain: Request, graph: EpilogueGraph, operands: Operands, where: str, outs: Mapping[str, Any],
-    accumulated: str,
-) -> Request:  # fmt: skip
+    plain: Request, graph: EpilogueGraph, operands: Operands, where: str, outs: Mapping[str, Any]
+) -> Request:
     """The request with the signatures of all arrays of the epilogue."""
     m, n = plain.mnk[:2]
     signatures: list[OperandSignature | None] = []
@@ -347,8 +346,8 @@ def _request(
         array = outs.get(output.name) if where != "cpu" else None
         misalignment = 0 if array is None else array_view.view(array).address % MAX_ALIGN
         signatures.append(OperandSignature(output.type, row_major, misalignment))
-    epilogue_request = EpilogueRequest(graph, tuple(signatures), accumulated)
-    return plain._replace(dtype=graph.d.type, epilogue=epilogue_request)
+    epilogue = EpilogueRequest(graph, tuple(signatures))
+    return plain._replace(dtype=graph.d.type, epilogue=epilogue)
 
 
 def _signature(operand: ArrayOperand, m: int, n: int, where: str) -> OperandSignature:

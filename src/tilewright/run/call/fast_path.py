@@ -37,6 +37,7 @@ from ..arrays.memory_overlap import overlap_bounds
 from .alpha_beta import ScaleFactor
 from .matrix_layout import MAX_ALIGN
 from .native_launcher import MAX_ADDRESSES, MAX_DISTANCE, NOT_THIS_CALL, native_launcher
+from .operands.output_overlap import same_elements
 from .prepared_call import BoundKernel, PreparedCall
 
 FastCall = Callable[..., Any]
@@ -240,7 +241,7 @@ def _overlap_tests(
             if name in written[i:]:
                 continue
             pair = order.index(name), order.index(output)
-            if name in elementwise and output == D and _same_elements(view, out):
+            if name in elementwise and output == D and same_elements(view, out):
                 tests += (*pair, 0, MAX_DISTANCE), (*pair, -MAX_DISTANCE, 0)
                 continue
             low, high = overlap_bounds(view, out)
@@ -248,11 +249,6 @@ def _overlap_tests(
                 return None
             tests.append((*pair, low, high))
     return tests
-
-
-def _same_elements(view: ArrayView, out: ArrayView) -> bool:
-    same = (view.address, view.shape, view.strides) == (out.address, out.shape, out.strides)
-    return same and view.itemsize == out.itemsize
 
 
 def _source(

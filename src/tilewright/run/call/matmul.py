@@ -19,7 +19,7 @@ from ..arrays import array_view
 from ..arrays.array_kind import Shape
 from ..devices.array_placement import stream_for_arrays, wait_for_hidden_streams
 from .alpha_beta import ALPHA, BETA, ScaleFactors, alpha_and_beta, has_several
-from .batching.prepared_products import is_accumulated, prepare
+from .batching.prepared_products import prepare
 from .fast_path import (
     CallCache,
     CallForm,
@@ -29,6 +29,7 @@ from .fast_path import (
     scalar_name,
 )
 from .in_place import launch_in_place
+from .operands.accumulated_operand import is_accumulated
 from .prepared_call import PreparedCall
 from .request import MatmulArguments, MatmulOptions, default_result
 from .scaled.fast_scaled_call import is_gathered, unpacked
@@ -90,7 +91,9 @@ def matmul(
     result) and is read when the kernel runs. For an s32 result they must be the numbers 0 or 1. If
     ``alpha`` is 0, the values of ``a`` and ``b`` have no effect. Arrays of more elements broadcast
     to the result, as operands of an epilogue do: (batch, 1, 1) is a factor for each matrix. Their
-    zeros are factors like others: 0 · NaN is NaN.
+    zeros are factors like others: 0 · NaN is NaN. If C is ``out``, of f32, and both factors are the
+    number 1, the kernel may add to it in memory, with the bits of the same configuration that reads
+    C; the one that is chosen may be another, and accumulate in another order (docs/epilogues.md).
 
     ``device`` is where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``; None
     is a GPU if there is one, else the virtual machine. ``config`` is the kernel's configuration,
@@ -195,7 +198,10 @@ def slow_call(
         array_view.mark_written([d])
         wait_for_hidden_streams(device, stream, (a, b, c, alpha, beta, *more))
         if len(products) == 1:
-            fast_call = _fast_call(products[0][0], passed, scales, array_view.view(d).shape)
+            shape = array_view.view(d).shape
+            fast_call = _fast_call(
+                products[0][0], passed, scales, shape, accumulate=problem is None
+            )
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), fast_call
 
@@ -242,10 +248,11 @@ def _linear_combination_call(
 
 
 def _fast_call(
-    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors, shape: Shape
-) -> FastCall | None:
+    prepared: PreparedCall, arguments: MatmulArguments, scales: ScaleFactors, shape: Shape,
+    *, accumulate: bool,
+) -> FastCall | None:  # fmt: skip
     """The fast path for calls like this one, whose result has this shape:
-    ``fast_call(a, b, c, out, alpha, beta)``.
+    ``fast_call(a, b, c, out, alpha, beta)``. ``accumulate``: as of ``prepare``.
     """
     *matrices, alpha, beta, block_scales = arguments
     if block_scales is not None or is_gathered(arguments.b):  # not passed as Scaled matrices
@@ -260,7 +267,7 @@ def _fast_call(
     arrays |= {name: factors[name] for name in on_device}
     numbers = tuple(name for name in names if name not in on_device)
     views = (array_view.view(given[name]) if name in given else None for name in "cd")
-    in_place = request.c_is_d or (is_accumulated(*views) and not on_device)
+    may_accumulate = accumulate and is_accumulated(*views) and not on_device
 
     def values(*given: Any) -> ScaleFactors | None:
         by_name = dict(zip(numbers, given, strict=True))
@@ -269,7 +276,8 @@ def _fast_call(
         if any(scale.address for scale in found) or bool(found[1].value) is not request.reads_c:
             return None
         # adding to D takes a kernel of its own
-        if in_place and request.c_is_d is not all(scale.value == 1.0 for scale in found):
+        ones = all(scale.value == 1.0 for scale in found)
+        if (may_accumulate and not request.accumulated) if ones else prepared.accumulated:
             return None
         prepared.check_scales(found)
         return found

@@ -208,11 +208,9 @@ def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:
     config, problem = plan.config, plan.problem
     assert isinstance(config, gemm.TmaConfig)
     lines = []
-    if problem.accumulates and not config.stores_partial:
-        assert problem.epilogue is not None
-        lines.append(
-            f"{problem.epilogue.accumulated} is D: the rest is added to D by tensor copies"
-        )
+    if problem.accumulates:
+        name = problem.epilogue.accumulated if problem.epilogue else "C"
+        lines.append(f"{name} is D: tensor copies add the epilogue's other terms to D")
     if names := ", ".join(operand.source.name for operand in loaded_operands(problem, config)):
         stages = _count(config.load_stages(problem), "epilogue tile")
         size = config.load_bytes(problem) / 1024

@@ -8,7 +8,6 @@ by ``dispatch`` once and read from the compile cache after that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,8 +28,10 @@ if TYPE_CHECKING:
     from ...builder import Traced
     from ..tuning.tuning_result import TuningResult
     from . import dispatch
+    from .operands import planned_problem
 else:
     dispatch = deferred(".dispatch", __package__)
+    planned_problem = deferred(".operands.planned_problem", __package__)
 
 
 class Addresses(NamedTuple):
@@ -106,6 +107,11 @@ class PreparedCall:
         return self.dispatched.original_problem
 
     @property
+    def accumulated(self) -> str:
+        """The operand that is D, to which a kernel adds in place; empty: none does."""
+        return self.request.accumulated if self.record.accumulates else ""
+
+    @property
     def config(self) -> gemm.AnyConfig:
         return self.dispatched.config
 
@@ -152,13 +158,8 @@ class PreparedCall:
 
     def check_problem(self, planned: gemm.Problem | None) -> None:
         """Raise ProblemError unless this call poses the problem of a plan; None: of no plan."""
-        if planned is None or self.problem == planned:
-            return
-        names = [field.name for field in fields(planned)]
-        pairs = ((name, getattr(planned, name), getattr(self.problem, name)) for name in names)
-        differences = ", ".join(f"{name} {x!r} and {y!r}" for name, x, y in pairs if x != y)
-        what = f"the arrays must pose the plan's problem {planned}, got {self.problem}"
-        raise ProblemError(what, hint=f"planned and got: {differences}")
+        if planned is not None:
+            planned_problem.check_planned(planned, self.problem)
 
     def check_scales(self, scales: ScaleFactors) -> None:
         """Raise ProblemError for factors that an s32 accumulator can't have."""

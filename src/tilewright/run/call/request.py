@@ -77,13 +77,10 @@ class OperandSignature(NamedTuple):
 
 class EpilogueRequest(NamedTuple):
     """An epilogue graph and its arrays: the inputs in the graph's order (None: a scalar), then the
-    tensor outputs after D. ``accumulated``: the input that is the array of D, if D is a sum with it
-    and nothing else reads it.
-    """
+    tensor outputs after D."""
 
     graph: EpilogueGraph
     operands: tuple[OperandSignature | None, ...]
-    accumulated: str = ""
 
     @property
     def matrices(self) -> int:
@@ -132,7 +129,8 @@ class Request(NamedTuple):
     ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
     multiplied by, too; ``scales``: of blocks of A and B; ``weights``: what B's array holds;
     ``groups``: of rows of A and D, each multiplied by a matrix of the stack B, or along K;
-    ``c_is_d``: C is the array of D, of f32, and α and β are the number 1.
+    ``accumulated``: the operand that is the array of D, of f32, if D is a sum with it and nothing
+    else reads it: ``c``, where α and β are the number 1, or an input of the epilogue.
     """
 
     a: ArraySignature
@@ -148,12 +146,7 @@ class Request(NamedTuple):
     scales: BlockScaleRequest | None = None
     weights: WeightRequest | None = None
     groups: GroupRequest | None = None
-    c_is_d: bool = False
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether D's contents are an operand, which D becomes a sum with."""
-        return self.c_is_d or bool(self.epilogue and self.epilogue.accumulated)
+    accumulated: str = ""
 
     @property
     def b_shape(self) -> tuple[int, ...]:

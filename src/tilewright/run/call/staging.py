@@ -53,16 +53,16 @@ class StagedCall:
 
     def _upload(self) -> Addresses:
         prepared, views, layouts = self.prepared, self.views, self.prepared.layouts
-        a = b = c = 0
+        a = b = c = b2 = 0
         # α = 0 multiplies nothing, but a tile's prepared weights are copied (not by tensor maps)
         if self.scales[0].value or prepared.problem.weights is not None:
             a = self._upload_matrix(views.a, layouts["a"], "a")
             b = self._upload_matrix(views.b, layouts["b"], "b")
-        if views.c is not None:
-            c = self._upload_matrix(views.c, layouts["c"])
         d = self._upload_d() if self._reads_d() else self._alloc_matrix(views.d, layouts["d"])
+        if views.c is not None:
+            is_d = prepared.accumulated and layouts["c"] == layouts["d"]
+            c = d if is_d else self._upload_matrix(views.c, layouts["c"])
         workspace = self._alloc(prepared.workspace) if prepared.workspace else 0
-        b2 = 0
         if views.b2 is not None:
             b2 = self._upload_matrix(views.b2, layouts["b2"])
         scale_a, scale_b, scale_b2 = (
@@ -82,7 +82,7 @@ class StagedCall:
 
     def _reads_d(self) -> bool:
         """Whether D's contents matter: the kernel writes the rows of groups only, or adds to D."""
-        return self.views.groups is not None or self.prepared.request.accumulates
+        return self.views.groups is not None or bool(self.prepared.accumulated)
 
     def _upload_d(self) -> int:
         """Upload D with its contents."""

@@ -125,8 +125,18 @@ def test_batches_that_no_stride_gives_are_not_copied() -> None:
         products = [a.astype("f") @ x.astype("f") for x in (b, b2)]
         assert np.array_equal(pair["d"].numpy(), products[0] * products[1])
         assert np.array_equal(pair["gate"].numpy(), products[0].astype(np.float16))
-        with pytest.raises(ProblemError, match="out must not share memory with c"):
-            tilewright.matmul(*arrays[:2], c=out, out=out, epilogue=lambda acc, c: acc + c)
+        tilewright.matmul(*arrays[:2], c=out, out=out, epilogue=lambda acc, c: acc + c * 2.0)
+        assert np.array_equal(out.numpy(), products[0] + 2 * expected)
+        shifted = Resident.empty((5, 5, 8, 24), "f32")
+        c, out = (shifted.cut(out.shape, out.memory.strides, offset) for offset in (0, 8 * 24))
+        for more in ({"c": c}, {"c": out.cut((5, 8, 24), out.memory.strides[1:])}):
+            with pytest.raises(ProblemError, match="out must not share memory with c"):
+                tilewright.matmul(*arrays[:2], **more, out=out, epilogue=lambda acc, c: acc + c)
+        with pytest.raises(EpilogueError, match="must not share memory with c"):
+            tilewright.matmul(
+                *arrays[:2], c=out, out={"e": out}, out_dtype="f32",
+                epilogue=lambda acc, c: {"d": acc, "e": acc + c},
+            )  # fmt: skip
 
 
 @pytest.mark.vm

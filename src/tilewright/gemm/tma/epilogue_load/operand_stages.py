@@ -49,7 +49,7 @@ def loaded_operands(problem: Problem, config: TmaConfig) -> tuple[LoadedOperand,
     tile = replace(
         EpilogueTile.of(problem, config), width=config.graph_epilogue_width(problem),
         columns=config.d_tile(problem)[1], with_c=False, by_tma=True,
-        buffers=config.load_stages(problem), together=False, align=16, adds=False,
+        buffers=config.load_stages(problem), together=False, align=16, accumulates=False,
     )  # fmt: skip
     found, offset = [], 0
     for name, source in problem.epilogue.tensor_inputs():

@@ -15,6 +15,7 @@ from ....quantization.weight_format import PreparedWeights
 from ...arrays import array_view
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
+from ..operands.output_overlap import same_elements
 from .array_part import ArrayPart
 from .batch_dimensions import BatchFolding, as_matrices, check_distinct_elements, check_result_shape
 
@@ -93,11 +94,16 @@ def _part(x: Any, index: Sequence[int]) -> Any:
 
 def check_outputs_apart(arrays: BatchArrays) -> None:
     """Raise ProblemError where an output shares memory with an input or another output: a launch
-    would read, or write, what another one wrote.
+    would read, or write, what another one wrote. An operand of the epilogue may be an output
+    element by element, of which each launch has the same part.
     """
-    outs = [*arrays.outs.items()]
-    for i, (name, x) in enumerate(outs):
-        for other, y in (*arrays.matrices.items(), *arrays.operands.items(), *outs[:i]):
-            if array_view.is_array(y) and overlap(array_view.view(x), array_view.view(y)):
+    outs, matrices, operands = (
+        [(name, array_view.view(x)) for name, x in given.items() if array_view.is_array(x)]
+        for given in (arrays.outs, arrays.matrices, arrays.operands)
+    )
+    for i, (name, out) in enumerate(outs):
+        apart = [(other, x) for other, x in operands if not same_elements(out, x)]
+        for other, x in (*matrices, *apart, *outs[:i]):
+            if overlap(out, x):
                 what = f"{name} must not share memory with {other} where a batch does not fold"
-                raise ProblemError(what, hint="out= another array")
+                raise ProblemError(what, hint="out= another array, or all of the operand")

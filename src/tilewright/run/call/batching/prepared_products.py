@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....errors import ProblemError
-from ....gemm.epilogue.graph import SUM_TYPE
 from ....lazy_imports import deferred
 from ...arrays import array_view
 from ...arrays.array_kind import Shape
@@ -13,12 +12,8 @@ from ...arrays.array_view import ArrayView
 from ...devices.array_placement import device_for_arrays
 from ..alpha_beta import ScaleFactors, alpha_and_beta
 from ..matrix_layout import OperandViews
-from ..operands.output_overlap import (
-    check_factors_apart,
-    check_output_overlap,
-    common_device,
-    is_same,
-)
+from ..operands.accumulated_operand import is_accumulated
+from ..operands.output_overlap import check_factors_apart, check_output_overlap, common_device
 from ..prepared_call import PreparedCall, prepare_call
 from ..request import (
     MatmulArguments,
@@ -70,11 +65,9 @@ def prepare(
     if reads_c and vc is None:
         raise ProblemError("c must be given if beta is not 0", hint="c=out accumulates into out")
     on = device_for_arrays(arrays_on, options.device)
-    in_place = accumulate and all(x.value == 1.0 and not x.address for x in scales)
-    requests = [
-        r._replace(reads_c=reads_c, c_is_d=in_place and is_accumulated(x.get("c"), x.get("out")))
-        for r, x in zip(requests, parts, strict=True)
-    ]
+    accumulate &= all(x.value == 1.0 and not x.address for x in scales)
+    accumulated = "c" if accumulate and is_accumulated(vc, vd) else ""
+    requests = [r._replace(reads_c=reads_c, accumulated=accumulated) for r in requests]
     calls = [prepare_call(r, on, options.config) for r in requests]
     calls[0].check_scales(scales)
     if vd is None:
@@ -92,11 +85,6 @@ def prepare(
         for x in parts
     ]
     return PreparedProducts(list(zip(calls, operands, strict=True)), scales, out)
-
-
-def is_accumulated(c: ArrayView | None, out: ArrayView | None) -> bool:
-    """Whether C is the array that D is written to, of the type that kernels add to in memory."""
-    return c is not None and out is not None and out.dtype == SUM_TYPE and is_same(c, out)
 
 
 def _request(part: dict[str, ArrayView], options: MatmulOptions, new: bool) -> Request:

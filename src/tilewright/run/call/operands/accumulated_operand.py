@@ -1,17 +1,26 @@
-"""The operand of an epilogue that D is accumulated to: the array of D itself.
+"""Accumulation in place: the operand that is the array of D, and that D is a sum with.
 
-Only addresses tell, so each call is examined: a call with another array of the same shape and type
-poses another problem.
+A kernel may then add to D in memory and need not read the operand. Only addresses tell whether two
+arrays are the same, so every call compares them: its request names the operand
+(``Request.accumulated``), and one with another array in its place is another request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....gemm.epilogue.graph import SUM_TYPE, EpilogueGraph, without_sum
+from ....gemm.epilogue.graph import ACCUMULATED_TYPE, EpilogueGraph, without_sum
 from ...arrays.array_view import ArrayView
 from ..request import GroupRequest
-from .array_operand import ArrayOperand, Strides3
+from .array_operand import ArrayOperand
+from .output_overlap import same_elements
+
+
+def is_accumulated(c: ArrayView | None, d: ArrayView | None) -> bool:
+    """Whether an operand is the caller's array of D, of the type that kernels add to in memory."""
+    if c is None or d is None:
+        return False
+    return c.dtype == d.dtype == ACCUMULATED_TYPE and same_elements(c, d)
 
 
 def accumulated_operand(
@@ -20,20 +29,11 @@ def accumulated_operand(
     d: ArrayView | None,
     groups: GroupRequest | None,
 ) -> str:
-    """The name of the array that is ``d``, the caller's matrix or stack, if ``graph`` is a sum with
-    it; empty: there is none, or rows of D are scattered.
+    """The name of the operand that is ``d``, a matrix or a stack, where ``graph`` computes D as a
+    sum with it; empty if there is none, or if rows of D are scattered.
     """
-    if d is None or d.dtype != SUM_TYPE or (groups is not None and groups.d_rows is not None):
+    if groups is not None and groups.d_rows is not None:
         return ""
-    strides = _strides(d)
-    for name, x in arrays.items():
-        same = (x.view.address, x.strides, x.type) == (d.address, strides, SUM_TYPE)
-        if same and not (groups and name in groups.gathered) and without_sum(graph, name):
-            return name
-    return ""
-
-
-def _strides(d: ArrayView) -> Strides3:
-    """The strides along M, N and the batch: 0 of a dimension of one element, as of an operand."""
-    kept = [0 if n == 1 else stride for n, stride in zip(d.shape, d.strides, strict=True)]
-    return kept[-2], kept[-1], kept[0] if len(kept) == 3 else 0
+    gathered = groups.gathered if groups is not None else ()
+    names = (name for name, x in arrays.items() if is_accumulated(x.view, d))
+    return next((x for x in names if x not in gathered and without_sum(graph, x)), "")

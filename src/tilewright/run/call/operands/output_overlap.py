@@ -18,7 +18,7 @@ def check_output_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: A
     for name, view in (("a", a), ("b", b)):
         if overlap(out, view):
             raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
-    if c is not None and not is_same(c, out) and overlap(out, c):
+    if c is not None and not same_elements(c, out) and overlap(out, c):
         raise ProblemError(
             "out must be the matrix c or share no memory with it, got a partial overlap",
             hint="pass out=c for D = α A B + β D, or a separate array",
@@ -37,9 +37,16 @@ def check_factors_apart(
             raise ProblemError(f"out must not share memory with {name}, which the kernel reads")
 
 
-def is_same(c: ArrayView, out: ArrayView) -> bool:
-    """Whether two arrays of one type are the same elements."""
-    return (c.address, c.shape, c.strides) == (out.address, out.shape, out.strides)
+def same_elements(x: ArrayView, y: ArrayView) -> bool:
+    """Whether two arrays are the same elements in the same order, also where one has dimensions of
+    size 1 that the other one lacks, or another stride there.
+    """
+    return (x.address, x.itemsize, _modes(x)) == (y.address, y.itemsize, _modes(y))
+
+
+def _modes(x: ArrayView) -> list[tuple[int, int]]:
+    """The dimensions with several elements or none: (size, stride)."""
+    return [mode for mode in zip(x.shape, x.strides, strict=True) if mode[0] != 1]
 
 
 def common_device(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ....errors import DtypeError, ProblemError
 from ...arrays.array_view import ArrayView
 from ...arrays.memory_overlap import overlap
+from ..operands.output_overlap import same_elements
 from .list_epilogue import SCALAR, ListEpilogue
 from .problem_arrays import ProblemArrays
 
@@ -57,9 +58,8 @@ def check_outputs_apart(arrays: Iterable[ListedArray]) -> None:
 
 def _check_apart(out: ListedArray, other: ListedArray) -> None:
     d, x = out.view, other.view
-    same = (x.address, x.shape, x.strides) == (d.address, d.shape, d.strides)
     may_be_d = other.name not in (OUT, "a", "b") and other.number == out.number
-    if overlap(d, x) and not (may_be_d and same and x.itemsize == d.itemsize):
+    if overlap(d, x) and not (may_be_d and same_elements(x, d)):
         first, second = (other, out) if other.name == OUT else (out, other)
         raise ProblemError(f"{first} must not share memory with {second}")
 
