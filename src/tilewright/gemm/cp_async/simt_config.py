@@ -73,14 +73,7 @@ class SimtConfig:
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0, split=0, slices=0)
-<<<<<<< HEAD
-        for name in ("in_cluster", "programmatic"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise ConfigError(f"{name} must be True or False, got {value!r:.60}")
-=======
-        check_flags(self, "in_cluster")
->>>>>>> h-docs
+        check_flags(self, "in_cluster", "programmatic")
         self._check_tile()
         sides = zip("MN", self.tile[:2], self.block, self.lanes, strict=True)
         for name, size, count, lanes in sides:
