@@ -63,6 +63,14 @@ FUNCTIONS = {"sm_80": 267, "sm_90a": 300}
         ("", "--:-:-:-:4 UIADD3 UR4, UR6, 0x1, URZ\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
         ("raw-latency",
          "--:-:-:-:3 UIADD3 UR4, UR6, 0x1, URZ\n--:-:-:-:1 UIADD3 UR5, UR4, 0x1, URZ"),
+        # A CTA barrier holds a warp from the sixth cycle on; arithmetic may go ahead.
+        ("issue-distance", "--:-:-:-:5 BAR.SYNC.DEFER_BLOCKING 0x0\n--:-:1:-:2 LDS R1, [R2]"),
+        ("", "--:-:-:-:6 BAR.SYNC.DEFER_BLOCKING 0x0\n--:-:1:-:2 LDS R1, [R2]"),
+        ("", "--:-:-:-:1 BAR.SYNC.DEFER_BLOCKING 0x0\n--:-:-:-:5 FADD R4, R1, R3\n"
+         "--:1:-:-:2 STS [R2], R5"),
+        ("issue-distance", "--:-:-:-:5 BAR.SYNC.DEFER_BLOCKING 0x0\n--:-:-:-:5 EXIT"),
+        ("issue-distance", "--:1:-:-:3 LDGSTS.E [R2], desc[UR4][R4.64]\n--:-:2:-:1 LDGDEPBAR"),
+        ("", "--:1:-:-:4 LDGSTS.E [R2], desc[UR4][R4.64]\n--:-:2:-:1 LDGDEPBAR"),
     ],
 )  # fmt: skip
 def test_each_hazard_is_found(rules: str, text: str) -> None:

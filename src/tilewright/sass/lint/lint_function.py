@@ -25,6 +25,7 @@ HAZARD_RULES = {
     "waw-latency": "two writes of a register complete in the wrong order",
     "war-barrier": "a register is overwritten before an earlier instruction has read it",
     "barrier-setup": "a barrier is waited for in the cycle in which it is set up",
+    "issue-distance": "an instruction follows a CTA barrier, a copy or their waits too soon",
 }
 OTHER_RULES = {
     "long-stall": "a stall of 12 cycles or more needs the yield flag, a stall of 0 too on sm_9x",

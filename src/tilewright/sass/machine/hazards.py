@@ -19,10 +19,12 @@ from ..sass_text import ALWAYS, SassText
 from .code_paths import SassCode, Stack
 from .instruction_properties import InstructionProperties, instruction_properties
 from .latencies import (
+    DISTANCES,
     GUARD,
     MAX_LATENCY,
     PUSHES,
     descriptor_gain,
+    issue_distance,
     own_latency,
     result_latency,
     wide_gain,
@@ -141,6 +143,7 @@ class _HazardSearch:
             return
         self._waits(index, state)
         if row is not None and effects is not None:
+            self._check_distances(index, row, state)
             self._check_reads(index, row, effects, state)
             self._check_writes(index, row, effects, state)
             self._leave(index, row, effects, state)
@@ -171,6 +174,18 @@ class _HazardSearch:
             state.forget({(READ, i) for i in self.stores})
 
     # --- checks -----------------------------------------------------------------------------------
+
+    def _check_distances(self, index: int, row: InstructionProperties, state: PendingState) -> None:
+        for first, age in state.issued.items():
+            made = self.rows[first]
+            assert made is not None
+            needed = issue_distance(self.sm, made, row)
+            if age < needed:
+                self._report(
+                    index, "issue-distance",
+                    f"{self._short(first)} is {age} cycles ahead, of {needed}",
+                    "raise the stall counts between them",
+                )  # fmt: skip
 
     def _check_reads(
         self, index: int, row: InstructionProperties, effects: RegisterEffects, state: PendingState
@@ -276,6 +291,8 @@ class _HazardSearch:
     ) -> None:
         for register in effects.writes:
             state.replace_writer(register)
+        if row.mnemonic in DISTANCES:
+            state.issued[index] = 0
         if row.latency == FIXED:
             for register in effects.writes:
                 state.add(register, (FIXED, index), 0)

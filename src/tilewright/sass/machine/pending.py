@@ -17,33 +17,35 @@ Use = tuple[str, int]  # (fixed, write or read; the instruction's index)
 class PendingState:
     """The uses of each register at one point; ``merge`` joins the states of two paths."""
 
-    __slots__ = ("active", "uses")
+    __slots__ = ("active", "issued", "uses")
 
     def __init__(self) -> None:
         self.uses: dict[Register, dict[Use, int | Cover]] = {}
         self.active: dict[int, int] = {}  # barriers signalled by the last instructions: age
+        self.issued: dict[int, int] = {}  # instructions that others keep a distance to: age
 
     def copy(self) -> PendingState:
         """A state of its own."""
         new = PendingState()
         new.uses = {register: dict(uses) for register, uses in self.uses.items()}
-        new.active = dict(self.active)
+        new.active, new.issued = dict(self.active), dict(self.issued)
         return new
 
     def merge(self, other: PendingState) -> bool:
         """Add another path's uses: the younger age, the barriers of both. True if changed."""
         changed = False
-        for register, theirs in other.uses.items():
-            mine = self.uses.setdefault(register, {})
-            for use, value in theirs.items():
-                joined = value if use not in mine else _joined(mine[use], value)
-                if use not in mine or joined != mine[use]:
-                    mine[use] = joined
+        for register, uses in other.uses.items():
+            known = self.uses.setdefault(register, {})
+            for use, value in uses.items():
+                joined = value if use not in known else _joined(known[use], value)
+                if use not in known or joined != known[use]:
+                    known[use] = joined
                     changed = True
-        for barrier, age in other.active.items():
-            if age < self.active.get(barrier, 1 << 30):
-                self.active[barrier] = age
-                changed = True
+        for mine, theirs in ((self.active, other.active), (self.issued, other.issued)):
+            for number, age in theirs.items():
+                if age < mine.get(number, 1 << 30):
+                    mine[number] = age
+                    changed = True
         return changed
 
     def advance(self, cycles: int, limit: int) -> None:
@@ -60,6 +62,7 @@ class PendingState:
             if not uses:
                 del self.uses[register]
         self.active = {b: age + cycles for b, age in self.active.items() if age + cycles < 2}
+        self.issued = {i: age + cycles for i, age in self.issued.items() if age + cycles < limit}
 
     def add(self, register: Register, use: Use, value: int | Cover) -> None:
         """A new use of a register."""

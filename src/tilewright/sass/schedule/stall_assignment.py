@@ -18,6 +18,7 @@ from .liveness import successors
 from .timing_table import TimingTable
 
 _BARRIER = "barrier"  # stands for a register file: its registers are the six barriers
+_ISSUE = ("issue", 0)  # stands for a register: an instruction that others keep a distance to
 Ages = dict[tuple[Register, int], int]  # (register, its writer): cycles since the writer's issue
 
 
@@ -100,6 +101,8 @@ class _StallSearch:
         control = self.instructions[i].control
         for barrier in {control.read, control.write} - {0}:
             ages[(_BARRIER, barrier), i] = 0
+        if self.timing.keeps_distance(self.instructions[i].text):
+            ages[_ISSUE, i] = 0
         if ages != self.after[i]:
             self.after[i] = ages
             changed = True
@@ -116,6 +119,8 @@ class _StallSearch:
             needed = 0
             if register[0] == _BARRIER and mine.control.wait >> register[1] - 1 & 1:
                 needed = self.timing.barrier_delay
+            if register == _ISSUE:
+                needed = self.timing.distance(made, mine.text)
             if register in used:
                 needed = self.timing.latency(made, mine.text, register)
             if register in effects.writes:

@@ -14,7 +14,14 @@ from functools import cache
 from ...errors import SassError
 from ..lint.register_banks import BANKS
 from ..machine.instruction_properties import InstructionProperties, instruction_properties
-from ..machine.latencies import GUARD, SOURCE, own_latency, result_latency
+from ..machine.latencies import (
+    DISTANCES,
+    GUARD,
+    SOURCE,
+    issue_distance,
+    own_latency,
+    result_latency,
+)
 from ..machine.register_effects import Register, register_effects
 from ..sass_text import SassText
 
@@ -54,6 +61,14 @@ class TimingTable:
         if register in register_effects(self.sm, reader).reads:
             cycles.append(result_latency(self.sm, register[0], *rows, SOURCE))
         return max(cycles, default=0)
+
+    def keeps_distance(self, text: SassText) -> bool:
+        """Whether other instructions keep a ``distance`` to it."""
+        return self.row(text).mnemonic in DISTANCES
+
+    def distance(self, first: SassText, then: SassText) -> int:
+        """Cycles after ``first`` at which ``then`` may be issued, whatever their registers."""
+        return issue_distance(self.sm, self.row(first), self.row(then))
 
     def write_order(self, first: SassText, second: SassText, register: Register) -> int:
         """Cycles after ``first``, of fixed latency, at which ``second`` may write its register."""
