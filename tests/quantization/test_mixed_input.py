@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +10,9 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright import gemm
-from tilewright.errors import TilewrightError, VmFault
+from tilewright.errors import TilewrightError
 from tilewright.quantization.weight_units import prepare_weights
 from tilewright.run import VmDevice
 
@@ -192,40 +190,6 @@ def test_weights_are_reordered_once_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.slow
-def test_static_weights_give_the_same_bits() -> None:
-    rng = SEED(6)
-    packed, x = quantized(rng, 200, 896, ("u4", 128, "integer")), operand(rng, 16, 896, "bf16")
-    results = [
-        tilewright.matmul(
-            x, packed.T, out_dtype="f32", device="vm", config="tma:64x16x128:3:6~", static=static
-        )
-        for static in (None, "b")
-    ]
-    assert np.array_equal(*results)
-
-
-def test_the_checked_machine_verifies_that_no_kernel_writes_static_weights() -> None:
-    """They may be loaded before griddepcontrol.wait from memory that kernels cannot write."""
-    rng, on = SEED(6), VmDevice(checked=True)
-    packed, x = quantized(rng, 64, 256, ("u4", 128, "integer")), operand(rng, 8, 256, "f16")
-    expected = tilewright.matmul(x, packed.T, device="vm", config=SMALL)
-    prepared = prepare_weights(packed, "f16")
-    with registered():
-        a, out = (Resident.of(array, on) for array in (x, np.empty_like(expected)))
-        units = Resident.of(prepared.units, on)
-        product = partial(tilewright.matmul, a, out=out, device=on, config=SMALL)
-        product(replace(prepared, units=units))
-        assert np.array_equal(out.numpy(), expected)
-        with pytest.raises(VmFault, match=r"no griddepcontrol\.wait"):
-            product(replace(prepared, units=units), static="b")
-        address = on._home.upload(prepared.units, read_only=True)
-        units = Resident(units.memory._replace(address=address), on)
-        out.on.upload(out.memory.address, np.zeros((1, out.memory.shape[0] * 64), np.uint16), 64)
-        product(replace(prepared, units=units), static="b")
-        assert np.array_equal(out.numpy(), expected)
-
-
-@pytest.mark.slow
 @every_row("config", ["tma:64x16x128:4:8~", "tma:64x16x128:3:9~"])
 def test_slices_wait_for_their_own_stages(config: str) -> None:
     """With stages that several slices use, copies that complete in another order than they were
@@ -255,11 +219,13 @@ def test_static_is_checked() -> None:
         tilewright.plan(8, 64, 64, static="b")
 
 
-def test_a_plan_of_static_weights_runs() -> None:
+def test_a_plan_of_static_weights_is_that_of_others() -> None:
     packed, x = quantized(SEED(2), 64, 256, ("u4", 128, None)), operand(SEED(2), 8, 256, "f16")
-    plan = tilewright.plan(x, packed.T, device="vm", static="b")
-    assert plan.problem.weights is not None and plan.problem.weights.static
-    assert np.array_equal(plan.run(x, packed.T), tilewright.linear(x, packed, device="vm"))
+    plan, static = (
+        tilewright.plan(x, packed.T, device="vm", static=static) for static in (None, "b")
+    )
+    assert static.problem == plan.problem and static.ptx == plan.ptx
+    assert np.array_equal(static.run(x, packed.T), tilewright.linear(x, packed, device="vm"))
 
 
 def test_what_has_no_kernel_is_an_error() -> None:

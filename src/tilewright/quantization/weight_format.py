@@ -27,9 +27,7 @@ class WeightFormat:
     ``type``: of the elements; ``operand``: f16, bf16, e4m3 or s8, which they are converted to;
     ``group``: elements along K that share a scale, 16 to 128; ``scale``: f32, f16 or bf16;
     ``zeros``: none, integer (stored in ``operand``'s type), or the type of floats; ``zero``: an
-    integer zero point of all elements; ``static``: the caller's promise that no kernel writes the
-    weights, so that products with few columns may load the first ones while prior kernels still run
-    (programmatic dependent launch); ``sparse``: only two of each four elements are stored, and
+    integer zero point of all elements; ``sparse``: only two of each four elements are stored, and
     ``group`` counts those.
     """
 
@@ -39,7 +37,6 @@ class WeightFormat:
     scale: str
     zeros: str = "none"
     zero: int = 0
-    static: bool = False
     sparse: bool = False
 
     @property

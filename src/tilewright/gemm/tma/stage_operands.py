@@ -39,11 +39,7 @@ class SharedStages:
 
 
 class StageCopy(ABC):
-    """The producer's copy of one operand. ``static``: the copies of the first stages do not wait
-    for prior grids, which do not write the operand.
-    """
-
-    static = False
+    """The producer's copy of one operand."""
 
     @abstractmethod
     def begin(self, tile: WorkTileInfo) -> Any:

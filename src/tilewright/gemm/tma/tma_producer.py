@@ -17,7 +17,6 @@ from .stage_operands import StageCopy
 from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig
 
-STATIC_STAGES = 4
 OUT_OF_BOUNDS_K = (1 << 32) - (1 << 16)  # before the first element: copies fill zeros
 
 
@@ -37,11 +36,6 @@ class TmaProducer:
     def run(self, copies: Sequence[StageCopy]) -> None:
         """Load all work tiles of this CTA by these copies."""
         self.copies = copies
-        self.static = [copy for copy in copies if copy.static]
-        self.others = [copy for copy in copies if not copy.static]
-        if self.static:
-            self.is_first = self.k.var(self.k.const("u32", 1))
-            self.ahead = self.k.var("u32", 0)  # stages whose static operands are in flight
         self.scheduler.for_each_tile_of_producer(self._load_tile)
         if self.config.ctas > 1:
             self._drain()
@@ -64,47 +58,20 @@ class TmaProducer:
         size = first
         for other in others:
             size = size + other
-        if self.static:
-            self._load_static(k.max(tile.k_blocks, 1), begin, size)
         k.wait_for_prior_grids()
         for block in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
             self._load_stage(block, begin, size)
-
-    def _load_static(self, k_blocks: Any, begin: Any, size: Any) -> None:
-        """Of the first work tile, load static operands to some stages before prior grids end: to
-        more would delay the prior grids' loads, and then those of the other operands.
-        """
-        k, pipeline = self.k, self.pipeline
-        with k.if_(self.is_first != 0):
-            self.is_first.set(0)
-            k.min(k_blocks, min(STATIC_STAGES, self.config.stages), into=self.ahead)
-            for stage in k.range(0, self.ahead, unroll=False):
-                full = pipeline.full + stage
-                k.mbarrier_arrive(full, bytes=size)
-                for copy in self.static:
-                    copy.issue(copy.target(stage), stage * self.config.tile[2] + begin, full)
 
     def _load_stage(self, block: Any, begin: Any, size: Any) -> None:
         """Fill the next stage with a k-block."""
         state = self.state
         self.pipeline.producer_acquire(state)
-        if self.static:
-            full = self.pipeline.full + state.stage
-            with self.k.if_(self.ahead == 0):
-                self.pipeline.producer_expect_transaction(state, size)
-                self._issue(self.static, block, begin, full)
-            with self.k.else_():
-                self.ahead.set(self.ahead - 1)
-        else:
-            full = self.pipeline.producer_expect_transaction(state, size)
-        self._issue(self.others, block, begin, full)
-        state.advance()
-
-    def _issue(self, copies: Sequence[StageCopy], block: Any, begin: Any, full: Any) -> None:
-        targets = [copy.target(self.state.stage) for copy in copies]
+        full = self.pipeline.producer_expect_transaction(state, size)
+        targets = [copy.target(state.stage) for copy in self.copies]
         first_k = block * self.config.tile[2] + begin
-        for copy, target in zip(copies, targets, strict=True):
+        for copy, target in zip(self.copies, targets, strict=True):
             copy.issue(target, first_k, full)
+        state.advance()
 
 
 def multicast_masks(k: Builder, config: TmaConfig, scheduler: TileScheduler) -> tuple[Any, Any]:

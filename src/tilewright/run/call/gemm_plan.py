@@ -120,11 +120,10 @@ class Plan:
         return copy(self)
 
     def _options(self, out_dtype: Any = None) -> MatmulOptions:
-        request, weights = self.request, self.problem.weights
+        request = self.request
         assert request is not None
-        static = "b" if weights is not None and weights.static else None
         taken = request.precision, request.fast_accum
-        return MatmulOptions(out_dtype, *taken, self.device, self.config, static)
+        return MatmulOptions(out_dtype, *taken, self.device, self.config)
 
     @property
     def ptx(self) -> str:

@@ -120,10 +120,10 @@ def matmul(
     ``b`` may be ``Packed`` weights K×N (``packed.T`` of a layer's), and ``a`` then is f16 or bf16:
     the mainloop converts the elements exactly to ``a``'s type and multiplies each group's
     accumulator by its scale, in f32 (docs/quantization.md). They are reordered once, in the first
-    call. ``static="b"`` is the promise that nothing writes them: the first may be loaded while
-    prior kernels of the stream still run (programmatic dependent launch). Of ``Scaled`` matrices,
-    it keeps the sums along K that zero points of ``a`` need of ``b``. ``a`` may be ``Packed``
-    weights N×K, without an epilogue: D is the transpose of ``matmul(b.T, a.T)``.
+    call. ``static="b"`` is the promise that nothing writes ``b``: of ``Scaled`` matrices, it keeps
+    the sums along K that zero points of ``a`` need of ``b``; products with ``Packed`` weights are
+    the same with it. ``a`` may be ``Packed`` weights N×K, without an epilogue: D is the transpose
+    of ``matmul(b.T, a.T)``.
 
     ``a`` or ``b`` may be a ``Sparse24`` matrix, sparse along K (docs/sparsity.md); f32 then is
     multiplied as tf32.

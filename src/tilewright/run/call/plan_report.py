@@ -17,11 +17,9 @@ from ...gemm.tma.cost.sparse_costs import sparse_wgmma_cycles
 from ...gemm.tma.epilogue_load.operand_stages import loaded_operands
 from ...gemm.tma.epilogue_load.vector_stages import shared_vectors
 from ...gemm.tma.mixed_input.alternating_mainloop import alternates
-from ...gemm.tma.mixed_input.unit_copy import loads_static
 from ...gemm.tma.mixed_input.weight_prefetch import prefetched_k_blocks
 from ...gemm.tma.stream_k.partial_exchange import shares_tiles, stream_k_tiles
 from ...gemm.tma.stream_k.stream_k_tile_scheduler import tiles_of_group
-from ...gemm.tma.tma_producer import STATIC_STAGES
 from ...mma.metadata_blocks import BLOCK_BYTES, block_grid
 from ...quantization.scaled import Scaled
 from ...target import Target
@@ -191,16 +189,10 @@ def _warpgroups(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...
 
 def _weights(config: gemm.TmaConfig, problem: gemm.Problem) -> tuple[str, ...]:
     """What is done with packed weights before prior kernels end."""
-    lines = []
-    if count := prefetched_k_blocks(problem, config):
-        first = f"the first {_count(count, 'k-block')}" if count > 1 else "the first k-block"
-        lines.append(f"weights: each CTA prefetches {first} to the L2 before prior kernels end")
-    if loads_static(problem, config):
-        stages = _count(min(STATIC_STAGES, config.stages), "stage")
-        lines.append(f"static weights: each CTA loads {stages} before prior kernels end")
-    elif problem.weights is not None and problem.weights.static:
-        lines.append("static weights: loaded when prior kernels have ended, as others")
-    return tuple(lines)
+    count = prefetched_k_blocks(problem, config)
+    first = f"the first {_count(count, 'k-block')}" if count > 1 else "the first k-block"
+    line = f"weights: each CTA prefetches {first} to the L2 before prior kernels end"
+    return (line,) if count else ()
 
 
 def _epilogue_load(plan: PlanFacts) -> tuple[str, ...]:

@@ -15,8 +15,6 @@ from ..tma_config import TmaConfig
 from ..tma_operand import UnitsOperand
 from ..tma_producer import multicast_masks
 
-STATIC_COLUMNS = 16  # of a tile, at most, where loads before prior grids end were faster
-
 
 class UnitCopy(StageCopy):
     """Bulk copies of the units of a tile. ``share``: which of the tile's row blocks this CTA loads,
@@ -25,13 +23,12 @@ class UnitCopy(StageCopy):
 
     def __init__(
         self, k: Builder, stage: StageOperand, parameters: WeightParameters, *, share: Any,
-        multicast: Any, static: bool,
+        multicast: Any,
     ) -> None:  # fmt: skip
         assert isinstance(stage.operand, UnitsOperand)
         assert stage.operand.weights is not None
         self.k, self.operand, self.address = k, stage.operand, stage.address
         self.share, self.multicast = share, multicast
-        self.static = static
         self.unit_k = stage.operand.weights.unit_k
         self.along, self.unit_bytes = parameters.units_along, stage.operand.weights.unit_bytes
         self.row_blocks = (self._rows(parameters) + (UNIT_ROWS - 1)) // UNIT_ROWS
@@ -117,14 +114,4 @@ def unit_copy(
     assert problem.weights is not None
     units = PairUnitCopy if problem.pair else UnitCopy
     multicast = multicast_masks(k, config, scheduler)[0]
-    static = loads_static(problem, config)
-    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast, static=static)
-
-
-def loads_static(problem: Problem, config: TmaConfig) -> bool:
-    """Whether weights are loaded before prior grids end: it is promised that none writes them, the
-    tile is narrow, and the first work tile does not follow from memory.
-    """
-    promised = problem.weights is not None and problem.weights.static
-    from_memory = config.dynamic or problem.groups is not None
-    return promised and config.tile[1] <= STATIC_COLUMNS and not from_memory
+    return units(k, stages.left, p, share=scheduler.rank_n, multicast=multicast)

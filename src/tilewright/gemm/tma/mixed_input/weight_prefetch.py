@@ -3,9 +3,8 @@
 A CTA prefetches the first k-blocks of its first work tile as soon as it starts, while another warp
 initializes the barriers. So they are in the L2, or on the way, when the wait for prior grids ends
 and the producer loads them. A prefetch changes no value, and what a prior grid writes after it is
-written to the L2, too: it needs no promise, unlike ``static`` weights, which are loaded before that
-wait. More bytes would delay the prior grid's loads. Tiles of more columns wait for tensor cores,
-not for memory.
+written to the L2, too: it needs no promise. More bytes would delay the prior grid's loads. Tiles of
+more columns wait for tensor cores, not for memory.
 """
 
 from __future__ import annotations

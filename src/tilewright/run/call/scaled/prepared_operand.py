@@ -6,7 +6,6 @@ permutation of K (``order``) is A's: its columns are gathered before the product
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,22 +37,18 @@ class WeightOperands(NamedTuple):
 
 
 def weight_operands(
-    a: Any, b: Any, static: Any = None, *, grouped: bool = False, reorders: bool = True
+    a: Any, b: Any, *, grouped: bool = False, reorders: bool = True
 ) -> WeightOperands:
     """A, with its columns in the order of the weights, and B prepared for A's type.
 
-    ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones; ``static``: as
-    ``matmul`` takes it; ``grouped``: a stack B has a matrix for each group of rows of A; unless
-    it ``reorders``, A's columns stay in their order. Raises DtypeError and ProblemError for weights
-    that no kernel multiplies.
+    ``b``: Packed weights K×N (``packed.T`` of a layer's), or prepared ones; ``grouped``: a stack B
+    has a matrix for each group of rows of A; unless it ``reorders``, A's columns stay in their
+    order. Raises DtypeError and ProblemError for weights that no kernel multiplies.
     """
     found = _operands(a, b, grouped=grouped)
     if reorders and isinstance(b, Packed) and b.order is not None:
         found = found._replace(a=a[..., b.order])
-    if static is None:
-        return found
-    form = replace(found.b.format, static=True)
-    return found._replace(b=replace(found.b, format=form))
+    return found
 
 
 def check_static(static: Any, b: Any) -> None:

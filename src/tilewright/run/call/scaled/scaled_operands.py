@@ -74,7 +74,7 @@ def without_scales(
         return ArraysWithScales(a.data, data, function, {**operands}, scales)
     if isinstance(b, _WEIGHTS) or is_weight_pair(b):
         _check_matrix("a", a)
-        return _weights_as_operands(a, b, function, operands, static, grouped=grouped)
+        return _weights_as_operands(a, b, function, operands, grouped=grouped)
     matrices = _matrices(a, b)
     for name, matrix in zip(MATRICES, matrices, strict=False):
         _check_matrix(name, matrix)
@@ -110,7 +110,7 @@ def scale_operands(
 
 
 def _weights_as_operands(
-    a: Any, b: Any, function: Any, operands: Mapping[str, Any], static: Any, *, grouped: bool
+    a: Any, b: Any, function: Any, operands: Mapping[str, Any], *, grouped: bool
 ) -> ArraysWithScales:
     """``without_scales`` for packed weights, whose global scales are operands."""
     scales, data = {}, a
@@ -120,10 +120,10 @@ def _weights_as_operands(
         scales, data = {"a_scales": a.scales}, a.data
     found: Any
     if is_weight_pair(b):
-        found = pair_operands(data, b, static, grouped=grouped)
+        found = pair_operands(data, b, grouped=grouped)
         factors = found.factors
     else:
-        found = weight_operands(data, b, static, grouped=grouped)
+        found = weight_operands(data, b, grouped=grouped)
         factors = (found.factor,)
     for name, factor in zip(MATRICES[1:], factors, strict=False):
         if factor is not None:
@@ -170,7 +170,7 @@ def with_block_scales(arguments: MatmulArguments, static: Any = None) -> MatmulA
     a, b = arguments.a, arguments.b
     check_static(static, b)
     if isinstance(b, _WEIGHTS) and not isinstance(a, Scaled | Packed):
-        found = weight_operands(a, b, static)
+        found = weight_operands(a, b)
         return arguments._replace(a=found.a, b=found.b) if found.factor is None else None
     scales = block_scales(a, b)
     return None if scales is None else arguments._replace(a=a.data, b=b.data, scales=scales)

@@ -30,16 +30,16 @@ def is_weight_pair(b: Any) -> bool:
     return all(isinstance(x, Packed | PreparedWeights) for x in b)
 
 
-def pair_operands(a: Any, b: Any, static: Any = None, *, grouped: bool = False) -> PairOperands:
+def pair_operands(a: Any, b: Any, *, grouped: bool = False) -> PairOperands:
     """A, with its columns in the order of the weights, and both B prepared for A's type, as
     ``weight_operands`` makes them of one. Raises ProblemError for two shapes.
     """
     one, other = b
     if tuple(one.shape) != tuple(other.shape):
         raise ProblemError(f"the two matrices b must have one shape, got {one} and {other}")
-    first = weight_operands(a, one, static, grouped=grouped)
+    first = weight_operands(a, one, grouped=grouped)
     same = _have_same_order(one, other)
-    second = weight_operands(a, other, static, grouped=grouped, reorders=not same)
+    second = weight_operands(a, other, grouped=grouped, reorders=not same)
     left = first.a if same else (first.a, second.a)
     return PairOperands(left, (first.b, second.b), (first.factor, second.factor))
 

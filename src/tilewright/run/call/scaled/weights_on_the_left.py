@@ -26,8 +26,7 @@ def transposed_arguments(arguments: MatmulArguments, options: MatmulOptions) -> 
     if has_several(alpha) or has_several(beta):
         raise ProblemError("alpha and beta must have one element where a is packed")
     if options.static is not None:
-        what = f"static must be None where a is packed, got {options.static!r:.60}"
-        raise ProblemError(what, hint='matmul(b.T, a.T, static="b").T')
+        raise ProblemError(f"static must be None where a is packed, got {options.static!r:.60}")
     c, out = (None if x is None else transposed(x) for x in (c, out))
     return MatmulArguments(transposed(b), a.T, c, out, alpha, beta)
 
