@@ -5,9 +5,10 @@ mean and the least of the random shapes are what counts.
 
     python benchmarks/f32_products.py [--random 50] [--seed 1] [--kernels FILE]
     python benchmarks/f32_products.py --shapes 88x1067x79 112x481x74,simt:16x32x16:4x8:4
+    python benchmarks/f32_products.py --layout tn   B column-major, as of torch.nn.Linear
     python benchmarks/f32_products.py --sweep 10 --out FOLDER   other candidates of each shape, too
     python benchmarks/f32_products.py --build FILE [--sweep 10]   compile kernels, without a GPU
-    python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json   the cost model, without a GPU
+    python benchmarks/f32_products.py --fit FOLDER/f32_sweep.json…   the cost model, without a GPU
     python benchmarks/f32_products.py --probe   which sorts of kernels end a process, or are wrong
 
 Processes compile kernels while others are measured. A configuration that ends the process is left
@@ -27,14 +28,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
-from math import prod
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 from compare.isolated import BrokenCall, IsolatedCalls
-from compare.rows import Shape, random_shapes
+from compare.rows import random_shapes
 from compare.simt_fit import fit
 from compare.simt_probe import leave_out, probe, sort
 
@@ -42,7 +42,7 @@ import tilewright
 from tilewright import gemm
 from tilewright.run.devices import serialized_kernel
 
-SQUARES: list[Shape] = [(2048,) * 3, (4096,) * 3, (8192,) * 3]
+SQUARES = 2048, 4096, 8192
 # More candidates of squares: other k-tiles, stages and tiles.
 OF_SQUARES = [
     "simt:128x256x8:16x16:4", "simt:128x256x8:16x16:8", "simt:128x256x16:16x16:3",
@@ -56,8 +56,31 @@ TORCH, ARCHITECTURE = "torch", "sm_90a"
 TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 PATIENCE = 30  # seconds until a shape's process counts as broken
 PARTED = 4  # kinds of which other parts of K are tried, too
+FAR = 1.4  # times the choice's estimate: from there on no candidate is timed
 FORMS = 2  # kinds of a tile: without parts of K, with them, in a cluster
 _kernels_so_far: dict[tuple[int, ...], set[str]] = {}
+
+
+class Shape(NamedTuple):
+    """M, N, K, and BLAS's name of A's and B's layouts (``t``: row-major)."""
+
+    m: int
+    n: int
+    k: int
+    layout: str = "tt"
+
+    def __str__(self) -> str:
+        return f"{self.m}×{self.n}×{self.k}" + f":{self.layout}" * (self.layout != "tt")
+
+    @property
+    def products(self) -> int:
+        return self.m * self.n * self.k
+
+    @property
+    def plan(self) -> tilewright.Plan:
+        return tilewright.plan(*self[:3], dtype="f32", layout=self.layout, device="vm")
+
+
 Also = dict[Shape, tuple[str, ...]]  # configurations of a shape that are timed, too
 Times = dict[str, float]  # microseconds: torch's, those of the choice, then of others
 
@@ -65,12 +88,13 @@ Times = dict[str, float]  # microseconds: torch's, those of the choice, then of 
 def main() -> None:
     options = parse_options()
     if options.fit:
-        fit(json.loads(options.fit.read_text(encoding="utf-8")))
+        fit(options.fit)
         return
-    drawn = random_shapes(8 * options.random, options.seed)
-    shapes = [s for s in drawn if prod(s) <= MOST][: options.random]
+    squares = [Shape(size, size, size, options.layout) for size in SQUARES]
+    drawn = [Shape(*x, options.layout) for x in random_shapes(8 * options.random, options.seed)]
+    shapes = [s for s in drawn if s.products <= MOST][: options.random]
     if options.build:
-        build(SQUARES + shapes, options.build, options.sweep)
+        build(squares + shapes, options.build, options.sweep)
         return
     if options.kernels:
         tilewright.load(options.kernels)
@@ -82,7 +106,7 @@ def main() -> None:
         shapes = list(also)
     also = {shape: (*configs, *options.also) for shape, configs in also.items()}
     if not (options.random_only or options.shapes):
-        also = dict.fromkeys(SQUARES, ()) | also
+        also = dict.fromkeys(squares, ()) | also
     compiling = compiled(also, options.sweep)
     for shape, row in all_measured(compiling, options.sweep, also, broken):
         times[shape] = row
@@ -104,6 +128,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--shapes", nargs="+", metavar="MxNxK", help="or MxNxK,CONFIG…: these alone"
     )
+    parser.add_argument("--layout", default="tt", help="of A and B, of shapes that name none")
     parser.add_argument("--random-only", action="store_true", help="without squares")
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
@@ -111,22 +136,25 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--also", nargs="+", default=[], metavar="CONFIG", help="timed, too")
     parser.add_argument("--out", type=Path, help="the folder of the sweep's file")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit")
-    parser.add_argument("--fit", type=Path, help="a sweep's file")
+    parser.add_argument("--fit", type=Path, nargs="+", help="files of sweeps")
     parser.add_argument("--probe", action="store_true", help="first try some sorts of kernels")
     return parser.parse_args()
 
 
 def parsed(text: str) -> tuple[Shape, tuple[str, ...]]:
-    """A shape of its text, ``88x1067x79``, and the configurations that may follow it."""
-    sizes, *configs = text.split(",")
+    """A shape of its text, ``88x1067x79`` or ``88x1067x79:tn``, and the configurations that may
+    follow it.
+    """
+    what, *configs = text.split(",")
+    sizes, _, layout = what.partition(":")
     m, n, k = map(int, sizes.split("x"))
-    return (m, n, k), tuple(configs)
+    return Shape(m, n, k, layout or "tt"), tuple(configs)
 
 
 def write(folder: Path, times: dict[Shape, Times]) -> None:
     """Write the sweep's file with the shapes so far."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [[*shape, row] for shape, row in times.items()]
+    rows = [[*shape[:3], row, shape.layout] for shape, row in times.items()]
     (folder / FILE).write_text(json.dumps(rows), encoding="utf-8")
 
 
@@ -155,10 +183,13 @@ def candidates(shape: Shape, count: int, more: tuple[str, ...]) -> tuple[str, ..
     also = tuple(str(gemm.parse(x)) for x in more)
     if not count:
         return also
-    plan = tilewright.plan(*shape, dtype="f32", device="vm")
+    plan = shape.plan
     of_kind: dict[str, list[Any]] = {}
     tiles = Counter[str]()
-    for _, config in gemm.ranked(plan.problem, plan.device.target):
+    ranks = gemm.ranked(plan.problem, plan.device.target)
+    for seconds, config in ranks:
+        if seconds > FAR * ranks[0][0]:
+            break
         name = kind(config)
         if name not in of_kind:
             tiles[name.partition("*")[0]] += 1
@@ -171,7 +202,8 @@ def candidates(shape: Shape, count: int, more: tuple[str, ...]) -> tuple[str, ..
     compiled_before.update(kinds)
     found = [str(of_kind[x][0]) for x in kinds]
     found += [str(x) for name in kinds[:PARTED] for x in of_kind[name][1:2]]
-    found += [str(gemm.parse(x)) for x in OF_SQUARES] if shape in SQUARES else []
+    if shape.m == shape.n == shape.k and shape.m in SQUARES:
+        found += [str(gemm.parse(x)) for x in OF_SQUARES]
     return tuple(text for text in dict.fromkeys([*found, *also]) if text != str(plan.config))
 
 
@@ -188,7 +220,7 @@ def kind(config: Any) -> str:
 
 def kernels_of(shape: Shape, count: int, more: tuple[str, ...]) -> Iterable[gemm.GemmKernel]:
     """The kernels of a shape's choice and candidates."""
-    plan = tilewright.plan(*shape, dtype="f32", device="vm")
+    plan = shape.plan
     for config in [plan.config, *map(gemm.parse, candidates(shape, count, more))]:
         yield from gemm.kernels(plan.problem, config, plan.device.target)
 
@@ -267,7 +299,7 @@ def all_measured(
                     break
                 except BrokenCall as error:
                     name, *what = map(str, error.args)
-                    print(f"BROKEN: {shown(shape)} {name} {' '.join(what)}", flush=True)
+                    print(f"BROKEN: {shape} {name} {' '.join(what)}", flush=True)
                     if not name.startswith("simt"):
                         break
                     leave_out(broken, name)
@@ -292,8 +324,8 @@ def measure(
     import torch
 
     load(kernels)
-    m, n, k = shape
-    a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+    m, n, k, layout = shape
+    a, b = random_matrix(m, k, layout[0]), random_matrix(k, n, layout[1])
     d, other = (torch.full((m, n), float("nan"), device="cuda") for _ in range(2))
     rows = torch.arange(0, m, max(1, m // 16), device="cuda")
     exact = a[rows].double() @ b.double()
@@ -312,25 +344,34 @@ def measure(
         except (tilewright.errors.CudaError, RuntimeError) as error:
             raise RuntimeError(name, f"{error}"[:200]) from error
         except tilewright.TilewrightError as error:
-            print(f"FAILED: {shown(shape)} {name}: {error}", flush=True)
+            print(f"FAILED: {shape} {name}: {error}", flush=True)
             continue
         errors[name] = float(((d[rows].double() - exact).abs() / largest).max())
         if not errors[name] < TOLERANCE or bool(d.isnan().any()):
-            print(f"WRONG: {shown(shape)} {name}: error {errors[name]:.1e}", flush=True)
+            print(f"WRONG: {shape} {name}: error {errors[name]:.1e}", flush=True)
             del graphs[name]
     times = replayed(graphs, shape)
     if chosen not in times:
-        print(f"{shown(shape)}: {chosen} is broken", flush=True)
+        print(f"{shape}: {chosen} is broken", flush=True)
         return times
     best = min((x, name) for name, x in times.items() if name != TORCH)
     if len(times) > 2:
         ranked = sorted((x, name) for name, x in times.items())
         print("   ", " ".join(f"{name.removeprefix('simt:')} {x:.2f}" for x, name in ranked[:12]))
-    rate = 2 * prod(shape) / times[chosen] / 1e6
-    print(f"{shown(shape)}: {chosen} {rate:.1f} TFLOP/s, ratio {times[TORCH] / times[chosen]:.3f}, "
+    rate = 2 * shape.products / times[chosen] / 1e6
+    print(f"{shape}: {chosen} {rate:.1f} TFLOP/s, ratio {times[TORCH] / times[chosen]:.3f}, "
           f"best {times[TORCH] / best[0]:.3f} {best[1]}, error {errors[chosen]:.1e}",
           flush=True)  # fmt: skip
     return times
+
+
+def random_matrix(rows: int, columns: int, layout: str) -> Any:
+    """A matrix of normal random numbers: ``t`` row-major, ``n`` column-major."""
+    import torch
+
+    if layout == "t":
+        return torch.randn(rows, columns, device="cuda")
+    return torch.randn(columns, rows, device="cuda").T
 
 
 def replayed(graphs: dict[str, Callable[[], None]], shape: Shape) -> Times:
@@ -340,7 +381,7 @@ def replayed(graphs: dict[str, Callable[[], None]], shape: Shape) -> Times:
     first = list(graphs)[:2]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times: dict[str, list[float]] = {}
-    rounds = 7 if prod(shape) < 5e10 else 5
+    rounds = 7 if shape.products < 5e10 else 5
     for turn in range(rounds):
         for name, replay in graphs.items():
             if turn % 2 and name not in first:
@@ -353,14 +394,9 @@ def replayed(graphs: dict[str, Callable[[], None]], shape: Shape) -> Times:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def shown(shape: Shape) -> str:
-    """A shape as text."""
-    return "×".join(map(str, shape))
-
-
 def calls(shape: Shape) -> int:
     """Products in a graph: about a millisecond."""
-    return max(1, min(40, int(2e10 // prod(shape))))
+    return max(1, min(40, int(2e10 // shape.products)))
 
 
 def graph(call: Callable[[], Any], shape: Shape) -> Callable[[], None]:

@@ -30,7 +30,7 @@ from tilewright.errors import SassError
 from tilewright.gemm import Problem
 from tilewright.gemm.cp_async import simt, simt_config
 from tilewright.gemm.cp_async.simt_config import SimtConfig
-from tilewright.gemm.cp_async.simt_raster import raster_values
+from tilewright.gemm.cp_async.simt_launch import raster_values
 from tilewright.sass import CubinFile
 from tilewright.sass.schedule.ffma_loop import loop_order, loop_registers, rewrite_loop
 

@@ -1,182 +1,159 @@
-"""Fits the cost model of kernel ``simt`` to a sweep of ``f32_products.py``: its coefficients, and
-how long the machine code of each tile takes for a k-tile.
+"""Fits the correction of the cost model of kernel ``simt`` to sweeps of ``f32_products.py``.
+
+Ridge regression of the logarithms of measured over estimated times. Each tile's coefficients are
+those of all tiles and its own deviations, which are kept small. A shape's candidates have most of
+their mean error in common; it does not decide which one is chosen, so most of it is taken out.
+First row-major products are fitted, then what other layouts add to them.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import random
 import statistics
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import tilewright
 from tilewright import gemm
-from tilewright.gemm.cp_async import simt_cost
-from tilewright.gemm.cp_async.simt_cost import (
-    COEFFICIENTS,
-    OTHER_RATES,
-    RATES,
-    SimtCoefficients,
-)
+from tilewright.gemm.cp_async import simt_correction, simt_cost
+from tilewright.gemm.cp_async.simt_config import TABLE
+from tilewright.gemm.cp_async.simt_correction import FEATURES, LAYOUT, OTHER, SPLIT
 
-Rates = dict[str, tuple[float, float]]  # by tile and threads: of a k-tile, of the rest of a CTA
-Row = list[Any]  # M, N, K and the microseconds by configuration, torch's among them
-STEPS = (1.5, 1.2, 1.08, 1.03)  # factors by which a coefficient is moved, one after another
-# What a sweep hardly tells apart from other coefficients: as is.
-NOT_FITTED = ("load", "partial_bytes", "sector")
-ROUNDS = 2  # of coefficients and rates in turn
-LOOPS = np.linspace(0.85, 1.15, 7)  # factors that are tried for the rate of a k-tile
-ENDS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the rest
-PRIOR = 0.1, 0.01  # of the squared logarithms of both, as a time's squared error
-SQUARE = 9  # shapes that a square counts as: a sweep has few
-SOFTNESS = 0.02  # a candidate estimated this much slower, in logarithms, counts 1/e as the choice
+Row = list[Any]  # M, N, K, microseconds by configuration, torch's among them, layouts of A, B
+RIDGE = 4.0  # times the squared coefficients, beside the squared errors
+OWN = 2.0  # how much more freely a tile deviates from all than these from zero
+SHARED = 0.8  # of a shape's mean error, that is taken out
+SQUARE = 4.0  # shapes that a square counts as: a sweep has few
+FOLDS = 4
+ROW_MAJOR = "tt"
+FILE = Path(simt_correction.__file__).with_name(simt_correction.FILE)
+TILES = list(dict.fromkeys(map(simt_cost.tile_and_threads, TABLE)))
 
 
 class Measured(NamedTuple):
-    """A problem, its candidates' tiles and columns, and their microseconds."""
+    """A shape's candidates: their tiles, features, logarithms of times over estimates."""
 
-    problem: Any
-    tiles: list[str]
-    columns: Any
-    times: list[float]
+    shape: tuple[int, int, int, str]
+    tiles: list[int]
+    features: Any
+    errors: Any
+    times: Any  # microseconds
+    torch: float
 
-    def at(self, rates: Rates) -> Measured:
-        """With other rates."""
-        columns = simt_cost.rates_of(self.tiles, rates)
-        return self._replace(columns=self.columns._replace(rates=columns))
+    def choice(self, coefficients: Any) -> int:
+        """The candidate that is chosen with these coefficients of the tiles."""
+        estimates = self.times / 1e6 / np.exp(self.errors)
+        fitted_errors = (self.features * coefficients[self.tiles]).sum(axis=1)
+        split = SPLIT * self.features[:, FEATURES.index("split")]
+        logarithms = simt_correction.correction(estimates, fitted_errors) + split
+        return int(np.argmin(np.log(estimates) + logarithms))
 
 
-def fit(rows: Sequence[Row]) -> None:
-    """Print the fitted coefficients, the errors, and what the choice costs before and after, also
-    for the half of the shapes that coefficients were not fitted to.
+def fit(files: Sequence[Path]) -> None:
+    """Print what the choice costs without and with the correction, also for shapes that it was not
+    fitted to, and write its file.
     """
-    device = tilewright.plan(64, 64, 64, dtype="f32", device="vm").device.target
-    data = [measured(row, device) for row in rows]
-    found, rates = fitted(data, device)
-    halves = [data[i::2] for i in range(2)]
-    unseen = []
-    for seen, others in (halves, halves[::-1]):
-        c, of_half = fitted(seen, device)
-        unseen += regrets([x.at(of_half) for x in others], device, c)
-    print(f"fitted to half of the shapes: choice {math.exp(statistics.fmean(unseen)):.3f} of the "
-          "best for the others")  # fmt: skip
-    print("rates", {name: tuple(round(float(x), 3) for x in r) for name, r in rates.items()})
-    for name, c, of_tiles in (("before", COEFFICIENTS, RATES), ("fitted", found, rates)):
-        data = [x.at(of_tiles) for x in data]
-        regret = statistics.fmean(regrets(data, device, c))
-        squares = np.concatenate(errors(data, device, c)) ** 2
-        spread = math.sqrt(squares.mean())
-        print(f"{name}: error {spread:.3f}, choice {math.exp(regret):.3f} of the best; {c}")
-    report(rows, data, device, found)
+    data = [x for row in merged(files) if len((x := measured(row)).tiles) > 1]
+    print(f"{len(data)} shapes, {sum(len(x.tiles) for x in data)} times")
+    report("without", [(x, x.choice(np.zeros((len(TILES), len(FEATURES))))) for x in data])
+    report("held out", list(held_out(data)))
+    found, common = fitted(data)
+    report("fitted", [(x, x.choice(found)) for x in data])
+    write(found, common)
 
 
-def fitted(data: Sequence[Measured], device: Any) -> tuple[SimtCoefficients, Rates]:
-    """Coefficients and rates, in turn."""
-    c, rates = COEFFICIENTS, dict(RATES)
-    for _ in range(ROUNDS):
-        c = fitted_coefficients([x.at(rates) for x in data], device, c)
-        rates = fitted_rates(data, device, c, rates)
-    return c, rates
+def merged(files: Sequence[Path]) -> list[Row]:
+    """The rows of several sweeps; where a shape is in more than one, by torch's time in each."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for file in files:
+        for m, n, k, row, layout in json.loads(file.read_text(encoding="utf-8")):
+            known = found.setdefault((m, n, k, layout), dict(row))
+            scale = known["torch"] / row["torch"]
+            for name, time in row.items():
+                known.setdefault(name, time * scale)
+    return [[*sizes, row, layout] for (*sizes, layout), row in found.items()]
 
 
-def fitted_rates(data: Sequence[Measured], device: Any, c: SimtCoefficients, rates: Rates) -> Rates:
-    """The rates of the least squared errors, each tile's for itself."""
-    found = dict(rates)
-    for tile in {x for row in data for x in row.tiles}:
-        rows = [row for row in data if tile in row.tiles]
-        old = rates.get(tile, OTHER_RATES)
-        tried = product(LOOPS * old[0], np.array(ENDS) * old[1])
-        found[tile] = min(tried, key=lambda x: _rate_loss(rows, device, c, tile, x, old))
-    return found
-
-
-def _rate_loss(
-    rows: Sequence[Measured], device: Any, c: SimtCoefficients, tile: str,
-    rates: tuple[float, float], old: tuple[float, float],
-) -> float:  # fmt: skip
-    """The squared errors of a tile with these rates, and what these moved."""
-    at = [x.at({tile: rates}) for x in rows]
-    pairs = zip(errors(at, device, c), rows, strict=True)
-    squares = [float((each[np.array(row.tiles) == tile] ** 2).sum()) for each, row in pairs]
-    moved = (math.log(a / b) ** 2 for a, b in zip(rates, old, strict=True))
-    return sum(squares) + sum(w * x for w, x in zip(PRIOR, moved, strict=True))
-
-
-def fitted_coefficients(
-    data: Sequence[Measured], device: Any, start: SimtCoefficients
-) -> SimtCoefficients:
-    """The coefficients of the least errors, of estimates and of their ratios, and regrets."""
-
-    def loss(c: SimtCoefficients) -> float:
-        parts = []
-        for each, row in zip(errors(data, device, c), data, strict=True):
-            times = np.array(row.times)
-            estimated = each + np.log(times)
-            chance = np.exp((estimated.min() - estimated) / SOFTNESS)
-            regret = chance @ np.log(times / times.min()) / chance.sum()
-            parts.append(((each**2).mean() + each.var()) / 2 + 2 * regret)
-        return statistics.fmean(parts, weights)
-
-    weights = [SQUARE if x.problem.m == x.problem.n == x.problem.k else 1 for x in data]
-    return minimized(loss, start)
-
-
-def errors(data: Sequence[Measured], device: Any, c: SimtCoefficients) -> list[Any]:
-    """For each problem the logarithms of the estimates over the times."""
-    return [np.log(seconds(x, device, c) / x.times) for x in data]
-
-
-def measured(row: Row, device: Any) -> Measured:
-    """A row's problem, candidates and microseconds."""
-    m, n, k, times = row
-    plan = tilewright.plan(m, n, k, dtype="f32", device="vm")
+def measured(row: Row) -> Measured:
+    """A row's candidates, of the tiles that are in the table."""
+    m, n, k, times, layout = row
+    plan = tilewright.plan(m, n, k, dtype="f32", layout=layout, device="vm")
     named = [(gemm.parse(x), t) for x, t in times.items() if x.startswith("simt")]
-    configs, values = [c for c, _ in named], [t for _, t in named]
-    columns = simt_cost.simt_costs(plan.problem, configs, device)
-    return Measured(plan.problem, list(map(simt_cost.tile_and_threads, configs)), columns, values)
+    named = [(c, t) for c, t in named if simt_cost.tile_and_threads(c) in TILES]
+    configs, values = [c for c, _ in named], np.array([t for _, t in named])
+    device = plan.device.target
+    costs = simt_cost.simt_costs(plan.problem, configs, device)
+    grid = simt_cost.launch_grid(plan.problem, costs, device)
+    return Measured(
+        (m, n, k, layout),
+        [TILES.index(simt_cost.tile_and_threads(c)) for c in configs],
+        simt_correction.features(plan.problem, grid),
+        np.log(values / simt_cost.uncorrected(plan.problem, costs, device) / 1e6),
+        values,
+        times["torch"],
+    )
 
 
-def seconds(row: Measured, device: Any, c: SimtCoefficients) -> Any:
-    """Estimated microseconds."""
-    return simt_cost.estimates(row.problem, row.columns, device, c) * 1e6
+def fitted(data: Sequence[Measured]) -> tuple[Any, Any]:
+    """The coefficients of each tile, and of all."""
+    common, tiles = np.zeros(len(FEATURES)), np.zeros((len(TILES), len(FEATURES)))
+    of_layouts = [name in LAYOUT for name in FEATURES]
+    for part in (False, True):
+        which = np.flatnonzero(np.array(of_layouts) == part)
+        rows = [x for x in data if (x.shape[3] != ROW_MAJOR) == part]
+        left = [x.errors - (x.features * tiles[x.tiles]).sum(axis=1) for x in rows]
+        if rows:
+            common[which], tiles[:, which] = _regression(rows, left, which)
+    return tiles, common
 
 
-def regrets(data: Sequence[Measured], device: Any, c: SimtCoefficients) -> list[float]:
-    """For each problem the logarithm of the choice's time over the least time."""
-    found = []
-    for row in data:
-        choice = int(np.argmin(seconds(row, device, c)))
-        found.append(math.log(row.times[choice] / min(row.times)))
-    return found
+def _regression(data: Sequence[Measured], errors: Sequence[Any], which: Any) -> tuple[Any, Any]:
+    """The coefficients of these features: of all tiles, and of each."""
+    parts, targets, width = [], [], len(which)
+    for x, error in zip(data, errors, strict=True):
+        features = x.features[:, which]
+        design = np.zeros((len(x.tiles), width * (len(TILES) + 1)))
+        design[:, :width] = features
+        for i, tile in enumerate(x.tiles):
+            design[i, width * (tile + 1) : width * (tile + 2)] = OWN * features[i]
+        weight = math.sqrt(SQUARE) if len(set(x.shape[:3])) == 1 else 1.0
+        parts.append(weight * (design - SHARED * design.mean(axis=0)))
+        targets.append(weight * (error - SHARED * error.mean()))
+    design, target = np.concatenate(parts), np.concatenate(targets)
+    normal = design.T @ design + RIDGE * np.eye(design.shape[1])
+    found = np.linalg.solve(normal, design.T @ target).reshape(-1, width)
+    return found[0], found[0] + OWN * found[1:]
 
 
-def minimized(
-    loss: Callable[[SimtCoefficients], float], start: SimtCoefficients
-) -> SimtCoefficients:
-    """Coordinate descent."""
-    best, value = start, loss(start)
-    for step in STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for name in (x for x in best._fields if x not in NOT_FITTED):
-                for factor in (step, 1 / step):
-                    tried = best._replace(**{name: getattr(best, name) * factor})
-                    if (cost := loss(tried)) < value * 0.9999:
-                        best, value, improved = tried, cost, True
-    return best
+def held_out(data: Sequence[Measured]) -> Iterator[tuple[Measured, int]]:
+    """The choice for each shape by a fit to others."""
+    order = random.Random(3).sample(range(len(data)), len(data))
+    for fold in range(FOLDS):
+        found, _ = fitted([data[i] for at, i in enumerate(order) if at % FOLDS != fold])
+        yield from ((data[i], data[i].choice(found)) for i in order[fold::FOLDS])
 
 
-def report(rows: Sequence[Row], data: Sequence[Measured], device: Any, c: SimtCoefficients) -> None:
-    """Print the rows whose choice is much slower than the best, with the estimates of both."""
-    for row, each, regret in zip(rows, data, regrets(data, device, c), strict=True):
-        names, times = [x for x in row[3] if x.startswith("simt")], each.times
-        estimated = seconds(each, device, c)
-        chosen, best = int(np.argmin(estimated)), int(np.argmin(times))
-        if regret > 0.03:
-            print(f"{row[:3]}: {names[chosen]} {times[chosen]:.1f} (estimated "
-                  f"{estimated[chosen]:.1f}), best {names[best]} {times[best]:.1f} "
-                  f"({estimated[best]:.1f}), torch {row[3]['torch']:.1f}")  # fmt: skip
+def report(name: str, choices: Sequence[tuple[Measured, int]]) -> None:
+    """Print what these choices cost, and their ratios to torch."""
+    mean = statistics.geometric_mean
+    costs = [float(x.times[i] / x.times.min()) for x, i in choices]
+    ratios = {x.shape: float(x.torch / x.times[i]) for x, i in choices}
+    best = mean(x.torch / float(x.times.min()) for x, _ in choices)
+    below = sorted((round(ratio, 3), shape) for shape, ratio in ratios.items() if ratio < 1)
+    print(f"{name}: the choice takes {mean(costs):.4f} of the best time, {max(costs):.2f} at most; "
+          f"ratio {mean(ratios.values()):.3f} (best {best:.3f}), {len(below)} under 1.00: "
+          f"{below}")  # fmt: skip
+
+
+def write(found: Any, common: Any) -> None:
+    """Write the correction's file."""
+    lines = ["# measured over estimated seconds, in logarithms: benchmarks/f32_products.py --fit"]
+    lines.append("\t".join(["tile", *FEATURES]))
+    for name, values in zip([*TILES, OTHER], [*found, common], strict=True):
+        lines.append("\t".join([name, *(f"{x:.3f}" for x in values)]))
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")

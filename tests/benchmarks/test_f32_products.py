@@ -8,8 +8,9 @@ SMALL, OTHER = "simt:16x32x16:4x8:4/8@8", "simt:32x32x32:4x8x2:3/8@8"
 
 
 def test_configurations_may_follow_a_shape() -> None:
-    assert f32_products.parsed("88x1067x79") == ((88, 1067, 79), ())
-    assert f32_products.parsed(f"8x9x10,{SMALL},{OTHER}") == ((8, 9, 10), (SMALL, OTHER))
+    assert f32_products.parsed("88x1067x79") == ((88, 1067, 79, "tt"), ())
+    assert f32_products.parsed(f"8x9x10,{SMALL},{OTHER}") == ((8, 9, 10, "tt"), (SMALL, OTHER))
+    assert f32_products.parsed("8x9x10:tn") == ((8, 9, 10, "tn"), ())
 
 
 def test_they_are_candidates_of_this_call_alone() -> None:

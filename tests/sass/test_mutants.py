@@ -19,7 +19,7 @@ from sass_mutants import Mutant, mutants
 from sass_worst_case import WorstCase
 from tilewright.gemm import Problem, build
 from tilewright.gemm.cp_async.simt_config import SimtConfig
-from tilewright.gemm.cp_async.simt_raster import raster_values
+from tilewright.gemm.cp_async.simt_launch import raster_values
 from tilewright.sass import CubinFile
 from tilewright.sass.control_code import ControlCode
 from tilewright.sass.lint.lint_function import lint_function

@@ -15,10 +15,9 @@ from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from . import splitk_reduction, workspace
 from .cost_model import AnyConfig
-from .cp_async import multistage, multistage_config, simt
+from .cp_async import multistage, multistage_config, simt, simt_launch
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
-from .cp_async.simt_launch import launched_config
 from .epilogue import maxima_reset, reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
@@ -67,7 +66,7 @@ MULTISTAGE = KernelDefinition(
 )
 SIMT = KernelDefinition(
     simt.build,
-    simt.launch_shape,
+    simt_launch.launch_shape,
     simt.kernel_arguments,
     simt.problem_class,
     simt.config_class,
@@ -218,7 +217,7 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
 
 def _launched(config: AnyConfig, device: DeviceSpec) -> AnyConfig:
     """The configuration of the kernel that the device launches."""
-    return launched_config(config, device) if isinstance(config, SimtConfig) else config
+    return simt_launch.launched_config(config, device) if isinstance(config, SimtConfig) else config
 
 
 def _definition(config: object) -> KernelDefinition:

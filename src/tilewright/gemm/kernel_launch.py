@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ..builder import Traced
+    from ..target import Limits
     from .problem import Problem
 
 MAX_OPERANDS = 24  # arrays of an epilogue
@@ -34,6 +35,9 @@ _ADDRESS = struct.Struct("<Q")
 _SCALARS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
+SHARED_UNIT = 128  # bytes: allocation granularity of shared memory
+
+
 class LaunchShape(NamedTuple):
     """Grid, block (threads of a CTA) and cluster of a launch.
 
@@ -47,6 +51,14 @@ class LaunchShape(NamedTuple):
     cluster: tuple[int, int, int] | None = None
     programmatic: bool = False
     unused: int = 0
+
+
+def unused_shared(resident: int, own: int, limits: Limits) -> int:
+    """The ``unused`` bytes of shared memory with which at most ``resident`` CTAs, of ``own`` bytes,
+    are on an SM.
+    """
+    share = limits.shared_per_sm // resident - limits.shared_reserved
+    return (min(share, limits.shared_per_block) - own) & -SHARED_UNIT
 
 
 class MatrixStrides(NamedTuple):

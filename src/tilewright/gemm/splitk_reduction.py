@@ -25,7 +25,7 @@ from .cp_async.simt_edges import may_overlap
 from .epilogue.operand_loads import EpilogueOperands
 from .epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from .epilogue.output_stores import OutputStores, StridedMatrix
-from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides, unused_shared
 from .kernel_scalars import global_pointer, scalar
 from .parameter_declaration import KernelParameters, parameter
 from .problem import SIZE_LIMIT, UNIT_SIZES, Problem
@@ -37,7 +37,6 @@ THREADS = 256
 MIN_CTAS = 4  # resident on an SM: leaves registers for all loads in flight
 WARP = 32
 VECTOR = 4  # accumulators per load
-SHARED_UNIT = 128  # bytes: allocation granularity of shared memory
 LOADS_IN_FLIGHT = 8  # of a thread
 
 
@@ -81,11 +80,9 @@ def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> 
     occupancy, else the SMs on which the GEMM kernel ends first would take more of them.
     """
     ctas = workspace.split_tiles(problem, config, device) * _ctas_per_tile(problem, config)
-    limits, unused = device.limits, 0
-    resident = -(-ctas // device.sms)
+    resident, unused = -(-ctas // device.sms), 0
     if resident < MIN_CTAS:
-        share = limits.shared_per_sm // resident - limits.shared_reserved
-        unused = min(share, limits.shared_per_block) - _shared_bytes(problem, config) & -SHARED_UNIT
+        unused = unused_shared(resident, _shared_bytes(problem, config), device.limits)
     return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, config.programmatic, unused)
 
 

@@ -27,7 +27,7 @@ from tilewright.errors import VmFault
 from tilewright.gemm import Problem, SimtConfig, build
 from tilewright.gemm.cp_async import simt
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
-from tilewright.gemm.cp_async.simt_raster import raster_values
+from tilewright.gemm.cp_async.simt_launch import raster_values
 from tilewright.run import VmDevice
 from tilewright.run.call.prepared_call import Addresses, PreparedCall
 from tilewright.target import device_spec

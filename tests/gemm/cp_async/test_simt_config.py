@@ -30,7 +30,7 @@ from tilewright.gemm import (
     parse,
 )
 from tilewright.gemm.cp_async import simt as kernel
-from tilewright.gemm.cp_async import simt_config, simt_cost, simt_edges
+from tilewright.gemm.cp_async import simt_config, simt_correction, simt_cost, simt_edges
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.gemm.cp_async.simt_config import VECTOR
 from tilewright.gemm.cp_async.simt_launch import launched_config
@@ -107,7 +107,7 @@ def test_what_is_no_configuration(text: str, says: str) -> None:
 
 @pytest.mark.parametrize("name", ["in_cluster", "programmatic"])
 def test_a_flag_is_true_or_false(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} must be True or False, got 1"):
+    with pytest.raises(ConfigError, match=f"{name} of SimtConfig must be True or False, got 1"):
         replace(SIMT[0], split=2, **{name: 1})
 
 
@@ -147,8 +147,38 @@ def test_accesses_to_shared_memory_meet_in_no_bank(
         assert copies.access.width == (4 if layout == "tn" else 16)
 
 
-def test_the_cost_model_has_rates_of_each_tile() -> None:
-    assert set(simt_cost.RATES) == {simt_cost.tile_and_threads(config) for config in SIMT}
+def test_the_cost_model_has_rates_and_corrections_of_each_tile() -> None:
+    tiles = {simt_cost.tile_and_threads(config) for config in SIMT}
+    assert set(simt_cost.RATES) == tiles
+    assert set(simt_correction._table()) == {*tiles, simt_correction.OTHER}
+    known, other = simt_correction.coefficients_of([min(tiles), "7x7x7:7x7"])
+    assert not np.array_equal(known, other)
+    assert other.tolist() == simt_correction._table()[simt_correction.OTHER]
+
+
+def test_corrections_are_limited_and_count_less_for_long_products() -> None:
+    short, long = simt_correction.LONG / 3, simt_correction.LONG * 4
+    found = simt_correction.correction(np.array([short, short, long]), np.array([0.1, -9.0, -9.0]))
+    assert found == pytest.approx([0.1, -simt_correction.LIMIT, -simt_correction.LIMIT / 4])
+    problem, device = make_problem((300, 500, 200), "tt", "f32"), device_spec("H200")
+    pair = [SIMT[0], replace(SIMT[0], split=2)]
+    costs = simt_cost.simt_costs(problem, pair, device)
+    costs = costs._replace(corrections=np.zeros_like(costs.corrections))
+    plain = simt_cost.uncorrected(problem, costs, device)
+    split = np.array([1, np.exp(simt_correction.SPLIT)])
+    assert simt_cost.estimates(problem, costs, device) == pytest.approx(plain * split)
+
+
+@every_row("layout, expected", [("tt", (0, 0, 0)), ("nt", (1, 0, 1)), ("tn", (0, 1, 0))])
+def test_what_other_layouts_add_is_zero_for_row_major_products(
+    layout: str, expected: tuple[int, int, int]
+) -> None:
+    problem, device = make_problem((512, 512, 512), layout, "f32"), device_spec("H200")
+    grid = simt_cost.launch_grid(problem, simt_cost.simt_costs(problem, SIMT, device), device)
+    found = simt_correction.features(problem, grid)
+    assert found.shape == (len(SIMT), len(simt_correction.FEATURES))
+    assert simt_correction.FEATURES[-3:] == simt_correction.LAYOUT
+    assert (found[:, -3:] == expected).all()
 
 
 @every_row("size, bytes_of_copy", [(49, 16), (64, 16), (129, 4), (130, 8), (132, 16)])
@@ -286,26 +316,33 @@ def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "size", "text", "early"),
+    ("device", "size", "text", "limit"),
     [
-        ("H200", 512, "simt:64x64x16:8x8x2:3/4", True),  # 64 CTAs
-        ("H200", 512, "simt:64x64x16:8x8x2:3/4*8", True),
-        ("H200", 512, "simt:64x64x16:8x8x2:3/4*9", False),  # 576 where 528 are resident
-        ("H200", 2048, "simt:64x64x16:8x8x2:3/4", False),
-        ("H200", 1280, "simt:64x64x16:8x8x2:3/4", False),  # 4 of 512·64·64 FMAs on an SM
-        ("H200", 1280, "simt:128x128x16:16x8x2:3/1", True),  # 100 CTAs
-        ("H200", 512, "simt:64x64x16:8x8x2:3/4*4c", True),
-        ("A100", 512, "simt:64x64x16:8x8x2:3/4", False),
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4", None),  # 64 CTAs
+        ("H200", 1024, "simt:64x64x16:8x8x2:3/4", None),  # 2 on an SM: two grids fit
+        ("H200", 1152, "simt:64x64x16:8x8x2:3/4", 3),  # the next one would find room for 1 of 3
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*6", 3),
+        ("H200", 1408, "simt:64x64x16:8x8x2:3/4", None),  # 4, as many as fit
+        ("H200", 2048, "simt:64x64x16:8x8x2:3/4", None),  # two waves
+        ("H200", 512, "simt:64x64x16:8x8x2:3/4*4c", None),
+        ("A100", 1152, "simt:64x64x16:8x8x2:3/4", None),
     ],
 )
-def test_a_grid_starts_early_where_its_ctas_fit_and_are_few_or_short(
-    device: str, size: int, text: str, early: bool
+def test_grids_start_early_and_are_spread_evenly(
+    device: str, size: int, text: str, limit: int | None
 ) -> None:
+    """Where the next grid would find room for some CTAs of an SM, ``limit`` are on one at most."""
     problem = make_problem((size, size, 512), "tt", "f32")
     config, spec = parse(text), device_spec(device)
-    assert launch_shape(problem, config, spec).programmatic == early
+    shape, own = launch_shape(problem, config, spec), config.shared_bytes
+    assert shape.programmatic == (device == "H200")
+    if limit is None:
+        assert not shape.unused
+    else:
+        fit = spec.limits.shared_per_sm // (own + shape.unused + spec.limits.shared_reserved)
+        assert (shape.unused > 0, fit) == (True, limit)
     of_gemm = launches(problem, config, {}, spec)[0]
-    assert of_gemm.shape.programmatic == early
+    assert of_gemm.shape == shape
     waits = "griddepcontrol.wait" in of_gemm.kernel.trace().ptx
     assert waits == (device == "H200")
 

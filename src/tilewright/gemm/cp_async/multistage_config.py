@@ -66,8 +66,7 @@ class Config:
     rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register budget).
     ``persistent``: a CTA for each resident one of the device computes tile after tile (where D is
     a multiple of the tile), and copies the next tile's first stages during the epilogue. ``mma``:
-    shape of the matrix instruction; None is the type's widest. ``split``: split-K, whose partial
-    accumulators a reduction kernel adds in order. Raises ConfigError.
+    shape of the matrix instruction; None: the widest. ``split``: split-K. Raises ConfigError.
     """
 
     tile: MmaShape
@@ -81,8 +80,8 @@ class Config:
     programmatic: ClassVar[bool] = False  # whether the kernel itself waits for prior grids
 
     def __post_init__(self) -> None:
-        kinds = {} if self.mma is None else {"mma": 3}
-        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, split=0, **kinds)
+        mma = {"mma": 3} if self.mma else {}
+        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, split=0, **mma)
         check_flags(self, "persistent")
         if self.mma and not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
             raise ConfigError(f"{self}: no supported type has an mma.sync of this shape")
@@ -106,14 +105,14 @@ class Config:
         found = numbers_of(_NOTATION, text, "128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
         ctas, split, group = int(found[8] or 1), int(found[9] or 1), int(found[10] or 8)
-        shape = (int(found[11]), int(found[12]), int(found[13])) if found[11] else None
-        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), shape, split)
+        mma = (int(found[11]), int(found[12]), int(found[13])) if found[11] else None
+        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), mma, split)
 
     def __str__(self) -> str:
         tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
         stages = f"{self.stages}{'p' if self.persistent else ''}"
         shape = f":{mma_name(self.mma)}" if self.mma else ""
-        split = f"*{self.split}" if self.split > 1 else ""
+        split = f"*{self.split}" * (self.split > 1)
         return f"{tile}:{warps}:{stages}/{self.ctas}{split}@{self.group}{shape}"
 
     def mma_shape(self, type_: str) -> MmaShape:

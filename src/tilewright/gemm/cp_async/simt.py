@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product
-from math import prod
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
@@ -25,7 +24,7 @@ from ...layout import Layout, Tensor, make_tensor
 from ...mma import CopyAtom, UniversalCopy
 from ...target import DeviceSpec
 from ..epilogue.output_stores import OutputStores
-from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from ..kernel_launch import KernelArguments, MatrixStrides
 from ..parameter_declaration import parameter
 from ..problem import Problem
 from ..workspace import unit_shape
@@ -35,9 +34,8 @@ from .cp_async_mainloop import CpAsyncMainloop, exhaust, traced
 from .simt_config import FLOAT, TYPE, VECTOR, SimtConfig
 from .simt_edges import copy_bytes, ends_inside, is_staged, store_width
 from .simt_epilogue import Block, EdgeEpilogue, blocks, store_partials, summed_blocks
-from .simt_launch import starts_early
+from .simt_launch import SimtParameters, raster_values, tile_coordinates
 from .simt_operand import SimtOperand, SimtTile, operands
-from .simt_raster import SimtParameters, raster_values, tile_coordinates
 from .simt_staging import staged_lines
 
 
@@ -111,16 +109,6 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     name = f"simt_{problem.a}_{problem.layout}_{bm}x{bn}x{bk}"
 
     return traced(SimtKernel, name, problem, config, SimtParameters)
-
-
-def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
-    """The launch: a CTA for each tile of each D and each part of split-K."""
-    cluster = (1, config.split, 1) if config.in_cluster else None
-    tiles, resident = config.tiles(problem), config.resident(device.limits)
-    fmas = prod(config.tile[:2]) * -(-problem.k // config.split)
-    early = starts_early(tiles * config.split, resident, fmas, device.sms)
-    programmatic = config.programmatic and bool(early)
-    return LaunchShape((tiles, config.split, 1), (config.threads, 1, 1), cluster, programmatic)
 
 
 class SimtKernel(CpAsyncMainloop):

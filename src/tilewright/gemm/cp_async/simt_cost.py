@@ -13,7 +13,7 @@ instruction cache does not hold, of more than 2048 instructions, take longer: no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,9 @@ from ..epilogue_costs import epilogue_cost
 from ..problem import Problem
 from ..shared_costs import CYCLE, MEMORY_BYTE
 from .simt_config import FLOAT, VECTOR, WARP, SimtConfig
+from .simt_correction import LaunchGrid, coefficients_of, corrected
 from .simt_edges import is_staged, store_width
-from .simt_launch import PROGRAMMATIC_TARGET, starts_early
+from .simt_launch import PROGRAMMATIC_TARGET
 
 FMAS = {80: 64}  # of f32, of an SM per cycle, by compute capability; of all others:
 OTHER_FMAS = 128
@@ -37,19 +38,21 @@ OVERLAP = 4  # exponent of the sum of issue slots and of shared memory's, of whi
 # By tile and threads the times, over the model's, of a k-tile and of the rest of a CTA, measured:
 # machine code differs in how well its loop hides loads and copies.
 RATES = {
-    "128x256x8:16x16": (0.72, 1.12), "256x128x8:32x8": (0.721, 1.32),
-    "128x128x8:16x8": (0.729, 1.4), "128x128x16:16x16": (0.694, 1.02),
-    "96x128x16:8x16": (0.712, 1.43), "80x128x16:4x16x2": (0.779, 1.32),
-    "128x96x16:16x8": (0.745, 1.43), "64x96x16:8x8x2": (0.664, 1.32),
-    "32x96x16:4x8x2": (0.642, 1.58), "64x160x16:8x8x2": (0.735, 1.06),
-    "128x80x16:16x4x2": (0.761, 1.4), "64x80x16:8x4x2": (0.768, 1.63),
-    "64x128x32:8x8x4": (0.697, 0.935), "64x128x16:8x16": (0.636, 1.44),
-    "48x128x16:4x16x2": (0.686, 0.918), "64x64x16:8x8x2": (0.592, 1.2),
-    "64x64x32:8x8x4": (0.598, 1.06), "64x32x32:8x8x2": (0.543, 0.935),
-    "32x64x16:4x8x2": (0.643, 1.08), "32x64x32:4x8x4": (0.65, 0.935),
-    "32x32x32:4x8x2": (0.619, 0.85), "16x32x16:4x8": (0.546, 1),
-    "128x128x16:16x8x2": (0.684, 1.1), "64x128x16:8x8x2": (0.686, 1.1),
-    "32x32x32:4x8x4": (0.586, 0.816), "16x32x32:4x8x4": (0.618, 0.84),
+    "128x256x8:16x16": (0.656, 1.41), "256x128x8:32x8": (0.704, 1.5),
+    "128x192x8:16x16": (0.66, 1.05), "192x128x8:16x16": (0.666, 1.66),
+    "128x128x16:16x8x2": (0.7, 0.793), "96x128x8:8x16": (0.65, 1.1),
+    "64x192x16:8x16": (0.69, 1.53), "80x128x16:4x16x2": (0.779, 1.07),
+    "64x160x16:8x8x2": (0.706, 1.08), "128x80x16:16x4x2": (0.871, 0.988),
+    "64x128x32:8x8x4": (0.697, 0.961), "64x128x8:8x16": (0.58, 1.06),
+    "64x96x16:8x8x2": (0.654, 1.19), "64x96x8:8x8": (0.794, 0.697),
+    "48x128x16:4x16x2": (0.676, 0.832), "64x80x16:8x4x2": (0.757, 1.79),
+    "128x32x8:16x8": (0.558, 1.17), "64x64x32:8x8x4": (0.622, 1.05),
+    "64x64x16:8x8x2": (0.697, 0.938), "64x64x8:8x8": (0.643, 1.05),
+    "32x128x16:4x16x2": (0.596, 1.1), "32x128x8:4x16": (0.58, 1),
+    "32x96x16:4x8x2": (0.746, 1.24), "32x64x32:4x8x4": (0.73, 1.05),
+    "32x64x16:4x8x2": (0.586, 1.44), "16x96x32:4x8x4": (0.576, 1.3),
+    "32x32x32:4x8x4": (0.547, 1.22), "16x32x32:4x8x4": (0.585, 1.32),
+    "16x32x16:4x8": (0.601, 1.38),
 }  # fmt: skip
 OTHER_RATES = 0.73, 1.1  # of tiles that were not measured
 
@@ -58,24 +61,24 @@ class SimtCoefficients(NamedTuple):
     """Cycles, but where something else is said."""
 
     load: float = 1.0  # issue slots of a load of 16 bytes from shared memory
-    copy: float = 10.0  # of a copy with its address, of a thread
+    copy: float = 4.55  # of a copy with its address, of a thread
     k_tile: float = 0.1  # of all else in a k-tile
-    shared_load: float = 21.3  # of shared memory's time for a load, as a scheduler's share
-    shared_copy: float = 25.5  # for a copy
-    waits: float = 163.0  # of a warp in a k-tile; over the warps of a scheduler, squared
-    latency: float = 1160.0  # of a copy
+    shared_load: float = 23.9  # of shared memory's time for a load, as a scheduler's share
+    shared_copy: float = 15  # for a copy
+    waits: float = 252  # of a warp in a k-tile; over the warps of a scheduler, squared
+    latency: float = 908  # of a copy
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
-    prologue: float = 2000.0  # of a CTA, with the first copies; most of the launch is in it, too
-    issued: float = 800.0  # issue slots of a warp outside of k-tiles, but for stores
-    early: float = 1040.0  # saved where a grid starts before the one ahead has ended
+    prologue: float = 1300.0  # of a CTA, with the first copies; most of the launch is in it, too
+    issued: float = 461  # issue slots of a warp outside of k-tiles, but for stores
+    start: float = 1000.0  # of a grid that starts when the one ahead has ended
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
-    exchange: float = 30.0  # of a line of 4 elements that slices add up, for each warp
-    remote: float = 281.0  # more, of one that the CTAs of a cluster add up
+    exchange: float = 52.1  # of a line of 4 elements that slices add up, for each warp
+    remote: float = 227  # more, of one that the CTAs of a cluster add up
     sector: float = 3.4  # of a sector of D that a warp stores, for each warp
-    first_sector: float = 3.64  # of one, however many warps there are
-    packed: float = 0.5  # of what a whole wave takes more than the last one, which adds to it
+    first_sector: float = 6.24  # of one, however many warps there are
+    packed: float = 0.212  # of what a whole wave takes more than the last one, which adds to it
     launch: float = 0.02e-6  # seconds, of what no CTA's prologue has
-    reduction: float = 1.45e-6  # more seconds, of the split-K reduction:
+    reduction: float = 1.5e-06  # more seconds, of the split-K reduction:
     partial_bytes: float = 5.0e12  # per second, of partial accumulators written and read
     memory_byte: float = MEMORY_BYTE  # seconds
 
@@ -98,6 +101,7 @@ class SimtCosts(NamedTuple):
     sectors: Column  # of D that a warp's stores reach
     exchanged: Column  # lines of 4 elements that a thread shares with slices or CTAs
     rates: tuple[Column, Column]  # of a k-tile, of the rest
+    corrections: Column  # coefficients of ``simt_correction``, a row each
     function: Column  # seconds of the epilogue function for a tile
 
 
@@ -113,6 +117,7 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
     depth = bk // slices
     stored = np.array([_sectors_of_element(problem, c) for c in configs])
     sharing = slices * np.where(in_cluster, split, 1)
+    names = [tile_and_threads(c) for c in configs]
     return SimtCosts(
         (bm, bn, bk),
         np.array([c.resident(device.limits) for c in configs]),
@@ -125,16 +130,15 @@ def simt_costs(problem: Problem, configs: Sequence[SimtConfig], device: DeviceSp
         (bm / a + bn / b) * bk / threads,
         rows * columns / sharing * stored,
         np.where(sharing > 1, rows * columns / VECTOR, 0),
-        rates_of([tile_and_threads(c) for c in configs], RATES),
+        rates_of(names),
+        coefficients_of(names),
         epilogue_cost(problem).tile_seconds(bm * bn),
     )
 
 
-def rates_of(
-    names: Sequence[str], rates: Mapping[str, tuple[float, float]]
-) -> tuple[Column, Column]:
+def rates_of(names: Sequence[str]) -> tuple[Column, Column]:
     """The columns of the rates of tiles with these names."""
-    loops, ends = np.array([rates.get(name, OTHER_RATES) for name in names]).reshape(-1, 2).T
+    loops, ends = np.array([RATES.get(name, OTHER_RATES) for name in names]).reshape(-1, 2).T
     return loops, ends
 
 
@@ -153,29 +157,40 @@ def _sectors_of_element(problem: Problem, config: SimtConfig) -> float:
     return SECTORS * VECTOR / width
 
 
-def estimates(
-    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: SimtCoefficients = COEFFICIENTS
-) -> Column:
-    """Estimated seconds of each candidate: waves of CTAs, or the memory traffic."""
-    found = terms(problem, costs, device, c)
+def estimates(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
+    """Estimated seconds of each candidate: waves of CTAs, or the memory traffic, corrected."""
+    seconds, grid = uncorrected(problem, costs, device), launch_grid(problem, costs, device)
+    return corrected(seconds, problem, grid, costs.corrections)
+
+
+def uncorrected(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
+    """The estimates of the model alone."""
+    found = terms(problem, costs, device)
     busy = found["mainloops"] + found["prologues and epilogues"] + found["epilogue functions"]
     seconds: Column = np.maximum(busy, found["memory"]) + found["split-K reduction"]
     seconds += found["launch"]
     return seconds
 
 
+def launch_grid(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> LaunchGrid:
+    """How the CTAs of each candidate fill the SMs."""
+    bm, bn, bk = costs.tile
+    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
+    sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
+    blocks = -(-problem.k // bk)
+    k_tiles = (-(-blocks // costs.split)).astype(np.float64)
+    return LaunchGrid(-(-tiles // sms), costs.resident, k_tiles, costs.split, costs.in_cluster, bn)
+
+
 def terms(
     problem: Problem, costs: SimtCosts, device: DeviceSpec, c: SimtCoefficients = COEFFICIENTS
 ) -> dict[str, Any]:
     """The terms of the estimates, in seconds, that each would take alone."""
-    bm, bn, bk = costs.tile
-    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
-    sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
-    each = -(-tiles // sms)  # CTAs of the busiest SM
+    bm, bn, _ = costs.tile
+    grid = launch_grid(problem, costs, device)
+    each = grid.each
     # np.divmod has no columns of Python's integers
     waves, rest = (x.astype(np.float64) for x in (each // costs.resident, each % costs.resident))
-    blocks = -(-problem.k // bk)
-    k_tiles = (-(-blocks // costs.split)).astype(np.float64)
     fmas = FMAS.get(device.target.number, OTHER_FMAS)
     whole, last = (_wave(costs, n, fmas, c) for n in (costs.resident, rest))
     packed = c.packed * (waves > 0) * (whole[0] - last[0])
@@ -183,13 +198,13 @@ def terms(
     first = np.where(waves > 0, whole[1], last[1])
     ends = waves * whole[1] + np.where(rest > 0, last[1], 0)
     ends = first + (ends - first) / costs.resident
-    if device.target.runs(PROGRAMMATIC_TARGET):
-        deep = -(-problem.k // costs.split)
-        ends = ends - c.early * starts_early(tiles, costs.resident, bm * bn * deep, device.sms)
+    if not device.target.runs(PROGRAMMATIC_TARGET):
+        ends = ends + c.start
+    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
     partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {
-        "mainloops": k_tiles * loops * CYCLE,
+        "mainloops": grid.k_tiles * loops * CYCLE,
         "prologues and epilogues": ends * CYCLE,
         "epilogue functions": np.where(is_split, 0.0, each.astype(np.float64) * costs.function),
         "memory": problem.bytes * c.memory_byte,

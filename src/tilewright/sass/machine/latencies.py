@@ -146,7 +146,7 @@ def issue_distance(sm: int, first: InstructionProperties, then: InstructionPrope
 
     A CTA barrier holds a warp from the sixth cycle on: what is issued before runs ahead of it, and
     only arithmetic may. On an H200 loads of the fifth cycle read shared memory that other warps had
-    not filled yet. The others are the least that ptxas leaves; in 1,100 functions for sm_80 and
+    not filled yet. The others are the least that ptxas leaves; in 3,900 functions for sm_80 and
     sm_90a it never leaves less, nor less than 6 cycles after a barrier.
     """
     if sm < _DISTANCES_SINCE:

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.builder import Builder
 from tilewright.gemm import Problem, SimtConfig
-from tilewright.gemm.cp_async.simt_raster import (
+from tilewright.gemm.cp_async.simt_launch import (
     SimtParameters,
     divisor,
     raster_values,
