@@ -149,6 +149,7 @@ def prefetched(
     return ranges
 
 
+@pytest.mark.slow
 @every_row(
     ("rows", "columns", "type_"),
     [(23, 2048, BF16), (9, 4097, np.float16), (9, 3001, np.float32), (70, 100, np.float32),

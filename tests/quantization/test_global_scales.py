@@ -54,6 +54,7 @@ def test_quantize_weight_scales_each_matrix() -> None:
         assert np.array_equal(stack.dequantize()[i], quantize_weight(matrix, "nvfp4").dequantize())
 
 
+@pytest.mark.slow
 def test_a_layer_of_experts() -> None:
     factors, shapes = np.float32([[[1]], [[4]], [[16]]]) / 8, ((3, 32, 64), (3, 64, 32))
     up, down = (

@@ -60,6 +60,7 @@ def test_all_types_are_right(form: Any, type_: str, size: tuple[int, ...], confi
     check(form, type_, size, config)
 
 
+@pytest.mark.slow
 @every_row("group, bk", [(32, 128), (128, 256)])
 def test_row_blocks_share_the_sums_of_x(group: int, bk: int) -> None:
     """The products by ones are those of one row block; the bits are of kernels that have but one.

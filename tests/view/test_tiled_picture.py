@@ -112,6 +112,7 @@ def test_any_instruction(i: MmaInstruction) -> None:
     assert page(i) and latex(i)
 
 
+@pytest.mark.slow
 def test_operands_in_shared_memory_are_drawn_whole() -> None:
     svg = draw_tiled_mma(make_tiled_mma(MmaAtom(WGMMA)))
     assert sum("in shared memory" in text for text in texts(svg)) == 2

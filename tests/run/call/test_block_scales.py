@@ -132,6 +132,7 @@ def _resident(x: Scaled) -> Scaled:
     return Scaled(data, scales, x.block)
 
 
+@pytest.mark.slow
 def test_batches_layouts_and_factors() -> None:
     """A stack; a column-major D, which swaps A and B; α, β and C; scales with any strides."""
     a, b, scales = operands((70, 50, 260), ROWS_BLOCKS, ("e4m3", "e4m3"), batch=(2,))
@@ -304,6 +305,7 @@ def test_epilogues_see_the_scaled_product() -> None:
     assert np.array_equal(found, np.maximum(expected + bias, 0))
 
 
+@pytest.mark.slow
 def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
     """Split-K in more parts than k-blocks: a CTA has multiplied by NaN and infinity before."""
     a, b, scales = operands((640, 640, 256), ROWS_BLOCKS, ("e4m3", "e4m3"), exact=True)

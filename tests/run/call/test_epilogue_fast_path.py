@@ -74,6 +74,7 @@ def test_variables_of_a_lambda_are_those_of_its_call(monkeypatch: pytest.MonkeyP
         check(lambda acc: acc * factor, EXACT * factor, fast)  # noqa: B023
 
 
+@pytest.mark.slow
 def test_functions_whose_variables_may_change_are_traced_at_each_call() -> None:
     numbers = [2.0]
     for number in (2.0, 3.0):

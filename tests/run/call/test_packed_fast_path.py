@@ -71,6 +71,7 @@ def test_products_and_layers(form: str) -> None:
         assert fast(layer, expected)
 
 
+@pytest.mark.slow
 @every_row("form", list(FORMS))
 def test_gated_layers(form: str) -> None:
     """One kernel for both matrices is repeated; two products are not."""

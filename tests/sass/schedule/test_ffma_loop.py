@@ -75,14 +75,14 @@ def conflicts(file: CubinFile, name: str) -> int:
     return sum(conflict_cycles(90, [x.text for x in code.instructions[first:last]]))
 
 
-CONFIG, LIMIT = "simt:128x128x16:16x16:3/2", 128
+CONFIG, LIMIT = "simt:64x64x16:8x8x2:3/4", 128
 
 
 def test_the_bits_are_the_same_and_there_is_no_hazard() -> None:
     old, new, name = kernels(CONFIG, LIMIT)
     assert not lint_cubin(new)
     assert new.registers(name) <= LIMIT
-    sizes = (128, 128, 80)  # 5 turns
+    sizes = (64, 64, 80)  # 5 turns
     (expected, before), (found, after) = (product(x, name, sizes, CONFIG) for x in (old, new))
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
     assert np.abs(expected).max() > 1
@@ -92,7 +92,7 @@ def test_the_bits_are_the_same_and_there_is_no_hazard() -> None:
 def test_there_are_few_bank_conflicts() -> None:
     old, new, name = kernels(CONFIG, LIMIT)
     before, after = (conflicts(x, name) for x in (old, new))
-    assert after <= before // 3  # 16 of them where an outer product begins
+    assert after <= before // 3
 
 
 def test_the_loop_of_squares_is_rewritten() -> None:

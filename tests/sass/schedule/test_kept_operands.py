@@ -54,7 +54,7 @@ def findings(cubin: Cubin) -> list[tuple[int, str, str]]:
 # --- on kernels ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [WIDE, TALL, SQUARE])
+@pytest.mark.parametrize("config", [WIDE, pytest.param(TALL, marks=pytest.mark.slow), SQUARE])
 class TestKernel:
     pytestmark = needs_ptxas
 

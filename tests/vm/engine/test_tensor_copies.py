@@ -128,6 +128,7 @@ MASK = "mov.b16 %h1, 2;"
 MATRIX = TensorMap.tiled(0, "f16", (64, 32), (128,), (64, 8), swizzle=128)
 
 
+@pytest.mark.slow
 def test_stepped_copies_match_too():
     memory = np.arange(4096, dtype=np.uint16).view(np.uint8)
     m = TensorMap.tiled(0, "f16", (64, 32), (128,), (16, 2), swizzle=32)
