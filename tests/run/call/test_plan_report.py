@@ -55,6 +55,14 @@ def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on:
     assert f"candidates: {name} " in text
 
 
+def test_waves_of_simt_are_those_of_its_launch() -> None:
+    """With parts of K, and with unused shared memory, which leaves an SM three of four CTAs."""
+    text = plan(
+        512, 512, 512, dtype="f32", device="vm", config="simt:64x64x16:8x8x2:3/4*6"
+    ).explain()
+    assert "64 (384 work tiles)" in text and "0.97 of 396 CTAs (3 per SM)" in text
+
+
 def test_threads_of_simt() -> None:
     found = plan(500, 600, 700, dtype="f32", device="vm", config="simt:128x64x16:16x8:3/4")
     assert "16×8 threads of 8×8, fma.rn.f32" in found.explain()

@@ -265,8 +265,7 @@ def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
     """Number of work tiles, and number of resident CTAs."""
     p, target, config = plan.problem, plan.device.target, plan.config
     if not isinstance(config, gemm.TmaConfig):
-        split = config.split if isinstance(config, gemm.Config) else 1
-        return tiles * split, target.sms * ctas_per_sm(plan)
+        return tiles * config.split, target.sms * ctas_per_sm(plan)
     unsplit = 0 if config.in_cluster else config.unsplit_tiles(p, target)
     work_tiles = unsplit + (tiles - unsplit) * config.split
     if config.ctas > 1:  # a cluster's CTAs each have a work tile, perhaps outside D
@@ -277,13 +276,17 @@ def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
 
 
 def ctas_per_sm(plan: PlanFacts) -> int:
-    """Resident CTAs per SM; an estimate from the accumulator registers if there is no GPU."""
+    """Resident CTAs per SM, as launched; an estimate from the accumulator registers if there is no
+    GPU.
+    """
     limits, config, traced = plan.device.target.limits, plan.config, plan.traced
+    launched = gemm.launch_shape(plan.problem, config, plan.device.target)
+    dynamic = traced.dynamic_shared + launched.unused
     if isinstance(plan.device, CudaDevice):
         function: cuda.CudaFunction = plan.device.compile(traced)
         with plan.device.gpu.active():
-            return max(function.occupancy(config.threads, traced.dynamic_shared), 1)
-    shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
+            return max(function.occupancy(config.threads, dynamic), 1)
+    shared = dynamic + traced.static_shared + limits.shared_reserved
     by_threads = limits.threads_per_sm // config.threads
     upper = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
     by_registers = limits.registers_per_sm // (
