@@ -61,6 +61,7 @@ def test_no_access_comes_before_the_wait(name: str, rows: int, columns: int) -> 
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 @every_row("name", CALLS)
 def test_overlap_does_not_change_results(name: str) -> None:
     """The A100's kernels do not overlap."""

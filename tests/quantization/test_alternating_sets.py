@@ -40,6 +40,7 @@ def of(x: Any, packed: Any, config: str, device: Any = "vm") -> Any:
     return plan.run(x, packed.T)
 
 
+@pytest.mark.slow
 @every_row("form, type_, config", CASES[:1], ids=str)
 def test_bits_are_those_of_one_set(form: Any, type_: str, config: str) -> None:
     for k_blocks in (1, 2, 3, 4):

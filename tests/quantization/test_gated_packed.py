@@ -95,6 +95,7 @@ def test_act_order(order: str) -> None:
         assert np.array_equal(bits(found[name]), bits(alone(x, w)))
 
 
+@pytest.mark.slow
 def test_two_formats_are_two_products() -> None:
     x, gate, up = activations(), weights(1), weights(2, ("s8", 32, None))
     found = tilewright.matmul(x, (gate.T, up.T), epilogue=both, config=SMALL, **F32)
@@ -138,6 +139,7 @@ def test_halves_of_one_matrix() -> None:
         _ = weights(1, n=7).halves
 
 
+@pytest.mark.slow
 def test_global_scales_and_scales_of_tokens() -> None:
     """Each accumulator is multiplied by its own matrix' scale."""
     x = activations()

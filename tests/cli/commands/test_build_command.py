@@ -62,6 +62,7 @@ def test_a_file_stays_whole(
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "k"
     command = [sys.executable, "-m", "tilewright", *WORDS, "-o", str(file), "--layout"]

@@ -152,6 +152,7 @@ def test_a_stack_of_products() -> None:
         assert np.array_equal(d[i], chain(a[i], b[i], beta=2.0, c=c[i]))
 
 
+@pytest.mark.slow
 def test_a_cta_may_take_tiles_in_turn() -> None:
     a, b = numbers((128, 48)), numbers((48, 96))
     d = product(a, b, config="32x32x16:2x1:3p:m16n8k4", device=VmDevice(FEW))

@@ -159,6 +159,7 @@ OVERLAPPING = [(35, 50, 20), (33, 160, 8), (40, 67, 8)]  # rows of any alignment
 TILES = [SMALL, "simt:32x64x16:4x8x2:3*2c", "simt:32x48x8:8x4:3", "simt:16x64x8:4x8:3*2"]
 
 
+@pytest.mark.slow
 @every_row("text", TILES, parts=2)
 @every_row("sizes", OVERLAPPING)
 def test_c_may_be_d_where_tiles_overlap(

@@ -61,6 +61,7 @@ def test_scales_that_tensor_copies_load(case: tuple[BlockScaledCase, tuple[str, 
     assert same(found, reference(a, b, scales))
 
 
+@pytest.mark.slow
 @every_row("pair", PAIRS[:2], ids=str)
 def test_two_matrices_b(pair: tuple[BlockScaledCase, tuple[str, str]]) -> None:
     check_pair(pair)
@@ -224,6 +225,7 @@ def test_matmul_of_quantized_matrices(case: tuple[int, int, int, Any, Any]) -> N
 POWERS = {"bf16": (2.0**-130, 2.0**120, np.nan, -1.5), "ue8m0": (2.0**-127, 2.0**127, np.nan, 1)}
 
 
+@pytest.mark.slow
 @every_row("type_", ["bf16", "ue8m0"])
 def test_narrow_scales_are_converted_exactly(type_: str) -> None:
     """Subnormal, large and NaN scales, of single rows and columns and of blocks."""
