@@ -45,6 +45,7 @@ def test_it_multiplies_and_has_no_hazard(plan: SgemmPlan) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @every_row("plan", VARIANTS)
 def test_every_variant_multiplies_and_has_no_hazard(plan: SgemmPlan) -> None:
     check(plan)

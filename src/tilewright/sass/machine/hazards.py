@@ -21,6 +21,7 @@ from .instruction_properties import InstructionProperties, instruction_propertie
 from .latencies import (
     DISTANCES,
     GUARD,
+    MAX_DISTANCE,
     MAX_LATENCY,
     PUSHES,
     descriptor_gain,
@@ -143,12 +144,13 @@ class _HazardSearch:
             return
         self._waits(index, state)
         if row is not None and effects is not None:
-            self._check_distances(index, row, state)
+            if state.issued:
+                self._check_distances(index, row, state)
             self._check_reads(index, row, effects, state)
             self._check_writes(index, row, effects, state)
             self._leave(index, row, effects, state)
         stall = control.stall if self.sm < 70 else max(1, control.stall)
-        state.advance(stall, MAX_LATENCY)
+        state.advance(stall, MAX_LATENCY, MAX_DISTANCE)
         signals = {control.write, control.read} - {0}
         if row is None or row.mnemonic != "USETMAXREG":
             state.active.update({b: stall for b in signals if stall < _MIN_BARRIER_STALL})

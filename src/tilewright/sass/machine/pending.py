@@ -48,8 +48,10 @@ class PendingState:
                     changed = True
         return changed
 
-    def advance(self, cycles: int, limit: int) -> None:
-        """Let cycles pass; fixed results older than ``limit`` are complete."""
+    def advance(self, cycles: int, limit: int, farthest: int) -> None:
+        """Let cycles pass; fixed results older than ``limit`` are complete, and to instructions
+        issued ``farthest`` ago no other keeps a distance.
+        """
         for register in list(self.uses):
             uses = self.uses[register]
             for use in [u for u in uses if u[0] == FIXED]:
@@ -61,8 +63,11 @@ class PendingState:
                     uses[use] = age + cycles
             if not uses:
                 del self.uses[register]
-        self.active = {b: age + cycles for b, age in self.active.items() if age + cycles < 2}
-        self.issued = {i: age + cycles for i, age in self.issued.items() if age + cycles < limit}
+        if self.active:
+            self.active = {b: age + cycles for b, age in self.active.items() if age + cycles < 2}
+        if self.issued:
+            aged = {i: age + cycles for i, age in self.issued.items()}
+            self.issued = {i: age for i, age in aged.items() if age < farthest}
 
     def add(self, register: Register, use: Use, value: int | Cover) -> None:
         """A new use of a register."""
