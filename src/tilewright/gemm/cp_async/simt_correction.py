@@ -60,7 +60,8 @@ class LaunchGrid(NamedTuple):
 
 def features(problem: Problem, grid: LaunchGrid) -> Column:
     """The features of each candidate: a row each, a column for each of ``FEATURES``."""
-    each, room = grid.each.astype(np.float64), grid.resident.astype(np.float64)
+    each = np.maximum(grid.each.astype(np.float64), 1)  # none, where D is empty
+    room = grid.resident.astype(np.float64)
     resident = np.log2(np.minimum(each, room))
     depth = np.clip(np.log2(np.maximum(grid.k_tiles, 1)) / 4 - 1, -1, 1.5)
     a = 0.0 if problem.a_major == "k" else np.log2(problem.align_a / 4) / 2
