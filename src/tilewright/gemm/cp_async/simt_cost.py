@@ -8,8 +8,8 @@ warps of its scheduler hide. Or the time of its bytes from the L2; or that of a 
 where few stages are in flight. The epilogue takes the time of the sectors that its stores reach,
 each warp's and those of all warps of a scheduler; resident CTAs hide it but for the first wave's.
 ``benchmarks/NOTES.md`` has the measurements that the coefficients were fitted to; what they leave
-is corrected (``simt_correction``). Loops that the instruction cache does not hold, of more than 2048
-instructions, take longer: no candidate has one.
+is corrected (``simt_correction``). Loops that the instruction cache does not hold, of more than
+2048 instructions, take longer: no candidate has one.
 """
 
 from __future__ import annotations
