@@ -25,7 +25,7 @@ from tilewright.gemm.cp_async.simt_config import TABLE
 from tilewright.gemm.cp_async.simt_correction import FEATURES, LAYOUT, OTHER, SPLIT
 
 Row = list[Any]  # M, N, K, microseconds by configuration, torch's among them, layouts of A, B
-RIDGE = 4.0  # times the squared coefficients, beside the squared errors
+RIDGE = 4.0  # weight of the squared coefficients in the sum of squares that is least
 OWN = 2.0  # how much more freely a tile deviates from all than these from zero
 SHARED = 0.8  # of a shape's mean error, that is taken out
 SQUARE = 4.0  # shapes that a square counts as: a sweep has few
@@ -65,6 +65,7 @@ def fit(files: Sequence[Path]) -> None:
     found, common = fitted(data)
     report("fitted", [(x, x.choice(found)) for x in data])
     write(found, common)
+    print(f"written: {FILE}")
 
 
 def merged(files: Sequence[Path]) -> list[Row]:
@@ -93,7 +94,7 @@ def measured(row: Row) -> Measured:
         (m, n, k, layout),
         [TILES.index(simt_cost.tile_and_threads(c)) for c in configs],
         simt_correction.features(plan.problem, grid),
-        np.log(values / simt_cost.uncorrected(plan.problem, costs, device) / 1e6),
+        np.log(values / simt_cost.uncorrected(plan.problem, costs, device, grid) / 1e6),
         values,
         times["torch"],
     )

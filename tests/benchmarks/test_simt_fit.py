@@ -23,7 +23,8 @@ def row(shape: Shape) -> list[Any]:
     plan = shape.plan
     configs = [str(config) for config in TABLE]
     costs = simt_cost.simt_costs(plan.problem, list(TABLE), plan.device.target)
-    seconds = simt_cost.uncorrected(plan.problem, costs, plan.device.target)
+    grid = simt_cost.launch_grid(plan.problem, costs, plan.device.target)
+    seconds = simt_cost.uncorrected(plan.problem, costs, plan.device.target, grid)
     times = {
         name: 1.1e6 * float(x) * (1.5 if simt_cost.tile_and_threads(parse(name)) == SLOW else 1)
         for name, x in zip(configs, seconds, strict=True)

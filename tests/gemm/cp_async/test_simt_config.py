@@ -164,7 +164,8 @@ def test_corrections_are_limited_and_count_less_for_long_products() -> None:
     pair = [SIMT[0], replace(SIMT[0], split=2)]
     costs = simt_cost.simt_costs(problem, pair, device)
     costs = costs._replace(corrections=np.zeros_like(costs.corrections))
-    plain = simt_cost.uncorrected(problem, costs, device)
+    grid = simt_cost.launch_grid(problem, costs, device)
+    plain = simt_cost.uncorrected(problem, costs, device, grid)
     split = np.array([1, np.exp(simt_correction.SPLIT)])
     assert simt_cost.estimates(problem, costs, device) == pytest.approx(plain * split)
 

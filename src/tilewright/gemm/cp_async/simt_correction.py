@@ -24,7 +24,7 @@ LIMIT = 0.35  # of a correction, in logarithms: what is further off was not meas
 OTHER = "others"  # the row of tiles that were not measured
 FEATURES = (
     "constant",
-    "log resident",  # CTAs that an SM has at once
+    "log resident",  # CTAs of an SM in a full wave
     "log² resident",
     "log k-tiles",
     "log² k-tiles",
@@ -50,8 +50,9 @@ LONG = 3e-4  # seconds from where on a correction counts less: the model knows t
 class LaunchGrid(NamedTuple):
     """Columns of the launches of a problem's candidates."""
 
-    each: Column  # CTAs of the busiest SM
-    resident: Column  # that an SM can have at once
+    ctas: Column
+    each: Column  # CTAs of the busiest SM, in all waves
+    resident: Column  # CTAs of an SM, at most
     k_tiles: Column
     split: Column
     in_cluster: Column

@@ -71,7 +71,7 @@ class SimtCoefficients(NamedTuple):
     l2_bytes: float = 40.0  # per cycle that an SM loads from the L2
     prologue: float = 1300.0  # of a CTA, with the first copies; most of the launch is in it, too
     issued: float = 461  # issue slots of a warp outside of k-tiles, but for stores
-    start: float = 1000.0  # of a grid that starts when the one ahead has ended
+    start: float = 1000.0  # of a grid that starts when the one ahead has ended: 0.6 µs, not fitted
     cluster: float = 6.0  # of the barriers of a cluster, beyond ``remote``
     exchange: float = 52.1  # of a line of 4 elements that slices add up, for each warp
     remote: float = 227  # more, of one that the CTAs of a cluster add up
@@ -160,13 +160,14 @@ def _sectors_of_element(problem: Problem, config: SimtConfig) -> float:
 
 def estimates(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
     """Estimated seconds of each candidate: waves of CTAs, or the memory traffic, corrected."""
-    seconds, grid = uncorrected(problem, costs, device), launch_grid(problem, costs, device)
+    grid = launch_grid(problem, costs, device)
+    seconds = uncorrected(problem, costs, device, grid)
     return corrected(seconds, problem, grid, costs.corrections)
 
 
-def uncorrected(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
+def uncorrected(problem: Problem, costs: SimtCosts, device: DeviceSpec, grid: LaunchGrid) -> Column:
     """The estimates of the model alone."""
-    found = terms(problem, costs, device)
+    found = _terms(problem, costs, device, grid)
     busy = found["mainloops"] + found["prologues and epilogues"] + found["epilogue functions"]
     seconds: Column = np.maximum(busy, found["memory"]) + found["split-K reduction"]
     seconds += found["launch"]
@@ -176,24 +177,28 @@ def uncorrected(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Colum
 def launch_grid(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> LaunchGrid:
     """How the CTAs of each candidate fill the SMs."""
     bm, bn, bk = costs.tile
-    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
+    ctas = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
     sms = np.where(costs.in_cluster & (costs.split > 2), device.sms * 10 // 11, device.sms)
     blocks = -(-problem.k // bk)
     k_tiles = (-(-blocks // costs.split)).astype(np.float64)
-    return LaunchGrid(-(-tiles // sms), costs.resident, k_tiles, costs.split, costs.in_cluster, bn)
+    return LaunchGrid(
+        ctas, -(-ctas // sms), costs.resident, k_tiles, costs.split, costs.in_cluster, bn
+    )
 
 
-def terms(
-    problem: Problem, costs: SimtCosts, device: DeviceSpec, c: SimtCoefficients = COEFFICIENTS
+def terms(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> dict[str, Any]:
+    """The terms of the uncorrected estimates, in seconds, that each would take alone."""
+    return _terms(problem, costs, device, launch_grid(problem, costs, device))
+
+
+def _terms(
+    problem: Problem, costs: SimtCosts, device: DeviceSpec, grid: LaunchGrid
 ) -> dict[str, Any]:
-    """The terms of the estimates, in seconds, that each would take alone."""
-    bm, bn, _ = costs.tile
-    grid = launch_grid(problem, costs, device)
-    each = grid.each
+    c, each, (bm, bn, _) = COEFFICIENTS, grid.each, costs.tile
     # np.divmod has no columns of Python's integers
     waves, rest = (x.astype(np.float64) for x in (each // costs.resident, each % costs.resident))
     fmas = FMAS.get(device.target.number, OTHER_FMAS)
-    whole, last = (_wave(costs, n, fmas, c) for n in (costs.resident, rest))
+    whole, last = (_wave(costs, n, fmas) for n in (costs.resident, rest))
     packed = c.packed * (waves > 0) * (whole[0] - last[0])
     loops = waves * whole[0] + np.where(rest > 0, last[0] + packed, 0)
     first = np.where(waves > 0, whole[1], last[1])
@@ -201,8 +206,7 @@ def terms(
     ends = first + (ends - first) / costs.resident
     if not device.target.runs(PROGRAMMATIC_TARGET):
         ends = ends + c.start
-    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
-    partials = 8 * (tiles * bm * bn).astype(np.float64) / c.partial_bytes
+    partials = 8 * (grid.ctas * bm * bn).astype(np.float64) / c.partial_bytes
     is_split = (costs.split > 1) & ~costs.in_cluster
     return {
         "mainloops": grid.k_tiles * loops * CYCLE,
@@ -214,11 +218,9 @@ def terms(
     }
 
 
-def _wave(
-    costs: SimtCosts, resident: Column, fmas: int, c: SimtCoefficients
-) -> tuple[Column, Column]:
+def _wave(costs: SimtCosts, resident: Column, fmas: int) -> tuple[Column, Column]:
     """Cycles of a k-tile, and of the rest, with a number of CTAs resident on an SM."""
-    bm, bn, bk = costs.tile
+    c, (bm, bn, bk) = COEFFICIENTS, costs.tile
     warps = resident * costs.threads / fmas  # of a scheduler, by the cycles of an FMA
     shared = np.maximum(warps, 1.0)
     threads = SCHEDULERS * WARP
