@@ -55,6 +55,19 @@ def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on:
     assert f"candidates: {name} " in text
 
 
+@pytest.mark.parametrize("sizes", [(1000, 600, 200), (300, 500, 90)])
+def test_the_terms_of_simt_add_up_to_the_estimate(sizes: tuple[int, int, int]) -> None:
+    found = plan(*sizes, dtype="f32", device="vm")
+    parts = terms(found.problem, found.config, found.device.target)
+    overlapped = parts.pop("memory")
+    busy = parts["mainloops"] + parts["prologues and epilogues"]
+    assert busy > overlapped
+    expected = gemm.ranked(found.problem, found.device.target)[0][0]
+    assert sum(parts.values()) == pytest.approx(expected)
+    assert parts["correction by measured products"] < 0
+    assert "correction by measured products −" in found.explain()
+
+
 def test_waves_of_simt_are_those_of_its_launch() -> None:
     """With parts of K, and with unused shared memory, which leaves an SM three of four CTAs."""
     text = plan(

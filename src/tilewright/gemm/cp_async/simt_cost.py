@@ -167,7 +167,10 @@ def estimates(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Column:
 
 def uncorrected(problem: Problem, costs: SimtCosts, device: DeviceSpec, grid: LaunchGrid) -> Column:
     """The estimates of the model alone."""
-    found = _terms(problem, costs, device, grid)
+    return _combined(_terms(problem, costs, device, grid))
+
+
+def _combined(found: dict[str, Any]) -> Column:
     busy = found["mainloops"] + found["prologues and epilogues"] + found["epilogue functions"]
     seconds: Column = np.maximum(busy, found["memory"]) + found["split-K reduction"]
     seconds += found["launch"]
@@ -187,8 +190,12 @@ def launch_grid(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> Launc
 
 
 def terms(problem: Problem, costs: SimtCosts, device: DeviceSpec) -> dict[str, Any]:
-    """The terms of the uncorrected estimates, in seconds, that each would take alone."""
-    return _terms(problem, costs, device, launch_grid(problem, costs, device))
+    """The terms of the estimates, in seconds, that each would take alone, and what measured
+    products correct, which may be negative.
+    """
+    found = _terms(problem, costs, device, launch_grid(problem, costs, device))
+    difference = estimates(problem, costs, device) - _combined(found)
+    return found | {"correction by measured products": difference}
 
 
 def _terms(

@@ -329,7 +329,7 @@ def _estimated(plan: PlanFacts) -> Lines:
     order = gemm.ranked(problem, target)
     seconds, _ = order[0]
     parts = sorted(terms(problem, plan.config, target).items(), key=lambda x: x[1], reverse=True)
-    shown = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]
+    shown = [f"{name} {_time(part)}" for name, part in parts if abs(part) > seconds / 100]
     lines = [f"the lowest estimated time, {_time(seconds)}, of {len(order)} candidates:"]
     lines += [", ".join(shown[i : i + 3]) for i in range(0, len(shown), 3)]
     if len(order) > 1:
@@ -354,6 +354,8 @@ def _si(value: float) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds < 0:
+        return f"−{_time(-seconds)}"
     for name, unit in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
