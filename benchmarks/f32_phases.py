@@ -1,10 +1,10 @@
-"""Where the time of a small f32 product goes: kernel ``simt`` with clocks, beside cuBLAS and an
-empty kernel, all in CUDA graphs of 40 launches.
+"""Where the time of a small f32 product goes: kernel ``simt`` with clocks, and cuBLAS and an
+empty kernel for comparison, all in CUDA graphs of 40 launches.
 
     python benchmarks/f32_phases.py [88x1067x79 9485x76x74,simt:64x96x16:8x8x2:3/3 …]
 
 The kernel with clocks starts when the one before has ended, else its first phase would have the
-time that it waits; ``matmul``, which is timed beside it, may start early. Thread 0 of each CTA
+time that it waits; ``matmul``, which is timed, too, may start early. Thread 0 of each CTA
 stores the clock: when it begins, ahead of the first copies, behind them, when the first k-tile has
 arrived, behind the main loop, behind the last store. Printed are medians over all CTAs and launches
 of the cycles between, and nanoseconds from launch to launch, of the CTAs' starts (first to last),

@@ -21,18 +21,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import re
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
+from compare.compiled_kernels import ARCHITECTURE, compiled, load, processes
 from compare.isolated import BrokenCall, IsolatedCalls
 from compare.rows import random_shapes
 from compare.simt_fit import fit
@@ -43,6 +43,7 @@ from tilewright import gemm
 from tilewright.run.devices import serialized_kernel
 
 SQUARES = 2048, 4096, 8192
+LAYOUTS = "tt", "tn", "nt", "nn"
 # More candidates of squares: other k-tiles, stages and tiles.
 OF_SQUARES = [
     "simt:128x256x8:16x16:4", "simt:128x256x8:16x16:8", "simt:128x256x16:16x16:3",
@@ -52,7 +53,7 @@ OF_SQUARES = [
 ]  # fmt: skip
 MOST = 4e11  # products of a shape
 FILE = "f32_sweep.json"
-TORCH, ARCHITECTURE = "torch", "sm_90a"
+TORCH = "torch"
 TOLERANCE = 1e-5  # of an error, in units of the products' magnitudes
 PATIENCE = 30  # seconds until a shape's process counts as broken
 PARTED = 4  # kinds of which other parts of K are tried, too
@@ -102,12 +103,13 @@ def main() -> None:
     broken = probe() if options.probe else set[str]()
     also: Also = dict.fromkeys(shapes, ())
     if options.shapes:
-        also = dict(map(parsed, options.shapes))
+        also = dict(options.shapes)
         shapes = list(also)
     also = {shape: (*configs, *options.also) for shape, configs in also.items()}
     if not (options.random_only or options.shapes):
         also = dict.fromkeys(squares, ()) | also
-    compiling = compiled(also, options.sweep)
+    wanted = ((x, kernels_of(x, options.sweep, more)) for x, more in also.items())
+    compiling = compiled(wanted)
     for shape, row in all_measured(compiling, options.sweep, also, broken):
         times[shape] = row
         if options.out:
@@ -126,9 +128,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--random", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--shapes", nargs="+", metavar="MxNxK", help="or MxNxK,CONFIG…: these alone"
+        "--shapes", nargs="+", type=parsed, metavar="MxNxK[:LAYOUT][,CONFIG…]", help="these alone"
     )
-    parser.add_argument("--layout", default="tt", help="of A and B, of shapes that name none")
+    parser.add_argument(
+        "--layout", default="tt", choices=LAYOUTS, help="of A and B, of random shapes and squares"
+    )
     parser.add_argument("--random-only", action="store_true", help="without squares")
     parser.add_argument("--build", type=Path, help="write the kernels of all shapes to a file")
     parser.add_argument("--kernels", type=Path, help="a file of --build")
@@ -146,9 +150,11 @@ def parsed(text: str) -> tuple[Shape, tuple[str, ...]]:
     follow it.
     """
     what, *configs = text.split(",")
-    sizes, _, layout = what.partition(":")
-    m, n, k = map(int, sizes.split("x"))
-    return Shape(m, n, k, layout or "tt"), tuple(configs)
+    found = re.fullmatch(rf"(\d+)x(\d+)x(\d+)(?::({'|'.join(LAYOUTS)}))?", what)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"a shape must be like 88x1067x79:tn, got {what!r}")
+    m, n, k = map(int, found.groups()[:3])
+    return Shape(m, n, k, found[4] or "tt"), tuple(configs)
 
 
 def write(folder: Path, times: dict[Shape, Times]) -> None:
@@ -223,50 +229,6 @@ def kernels_of(shape: Shape, count: int, more: tuple[str, ...]) -> Iterable[gemm
     plan = shape.plan
     for config in [plan.config, *map(gemm.parse, candidates(shape, count, more))]:
         yield from gemm.kernels(plan.problem, config, plan.device.target)
-
-
-def compiled(also: Also, count: int) -> Iterator[tuple[Shape, serialized_kernel.Kernels]]:
-    """The shapes with their kernels, each when they are compiled; processes compile meanwhile."""
-    loaded = serialized_kernel.loaded
-    futures: dict[str, Future[serialized_kernel.SerializedKernel]] = {}
-    wanted: dict[Shape, list[str]] = {}
-    with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
-        for shape, more in also.items():
-            wanted[shape] = []
-            for kernel in kernels_of(shape, count, more):
-                name = str(kernel)
-                wanted[shape].append(name)
-                if name not in futures and not loaded(ARCHITECTURE, name):
-                    futures[name] = pool.submit(serialized_kernel.build, kernel, ARCHITECTURE)
-        print(f"{len(futures)} kernels to compile", flush=True)
-        try:
-            for shape, names in wanted.items():
-                here = {(ARCHITECTURE, x): finished(x, futures) for x in names if x in futures}
-                known = {(ARCHITECTURE, x): loaded(ARCHITECTURE, x) for x in names}
-                yield shape, {x: there for x, there in (known | here).items() if there}
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def finished(name: str, futures: dict[str, Any]) -> serialized_kernel.SerializedKernel | None:
-    """A compiled kernel; None for one that can't be compiled: its call will tell."""
-    try:
-        return futures[name].result()
-    except (tilewright.TilewrightError, OSError) as error:
-        print(f"FAILED: {name}: {error}"[:300], flush=True)
-        return None
-
-
-def load(kernels: serialized_kernel.Kernels) -> None:
-    """Let calls use these kernels."""
-    with NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(serialized_kernel.pack(kernels))
-        tilewright.load(file.name)
-
-
-def processes() -> int:
-    """Processes that compile: all cores but one."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 def build(shapes: list[Shape], file: Path, count: int) -> None:

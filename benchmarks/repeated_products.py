@@ -15,18 +15,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Any
 
-from f32_products import ARCHITECTURE, TOLERANCE, Shape, load, parsed, processes, random_matrix
+from compare.compiled_kernels import compiled, load
+from f32_products import LAYOUTS, TOLERANCE, Shape, parsed, random_matrix
 
 import tilewright
 from tilewright import gemm
 from tilewright.gemm.cp_async.simt_config import TABLE
 from tilewright.run.devices import serialized_kernel
 
-LAYOUTS = "nt", "tt", "tn", "nn"
 SHAPES = [Shape(*x, y) for y in LAYOUTS for x in ((391, 523, 331), (202, 646, 262))]
 OUTPUTS, CALLS = 6, 24
 
@@ -42,7 +39,9 @@ def main() -> None:
     options = parser.parse_args()
     begin, tried, wrong = time.perf_counter(), 0, 0
     cases = list(cases_of(options.shapes or [(shape, ()) for shape in SHAPES]))
-    for shape, config, kernels in compiled(cases, options.plain):
+    wanted = ((case, kernels_of(*case)) for case in cases)
+    build = plain if options.plain else serialized_kernel.build
+    for (shape, config), kernels in compiled(wanted, build):
         load(kernels)
         wrong += differs(shape, config, options.replays)
         tried += 1
@@ -63,32 +62,16 @@ def cases_of(
             yield shape, config
 
 
-def compiled(
-    cases: list[tuple[Shape, str]], plain: bool
-) -> Iterator[tuple[Shape, str, serialized_kernel.Kernels]]:
-    """The cases with their kernels, in this order; processes compile meanwhile."""
-    futures: dict[str, Any] = {}
-    wanted = []
-    with ProcessPoolExecutor(processes(), get_context("spawn")) as pool:
-        for shape, config in cases:
-            plan, names = shape.plan, []
-            for kernel in gemm.kernels(plan.problem, gemm.parse(config), plan.device.target):
-                names.append(str(kernel))
-                if names[-1] not in futures:
-                    futures[names[-1]] = pool.submit(build, kernel, plain)
-            wanted.append((shape, config, names))
-        try:
-            for shape, config, names in wanted:
-                yield shape, config, {(ARCHITECTURE, x): futures[x].result() for x in names}
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+def kernels_of(shape: Shape, config: str) -> Iterable[gemm.GemmKernel]:
+    """The kernels of a case."""
+    plan = shape.plan
+    return gemm.kernels(plan.problem, gemm.parse(config), plan.device.target)
 
 
-def build(kernel: gemm.GemmKernel, plain: bool) -> serialized_kernel.SerializedKernel:
-    """A compiled kernel."""
-    if plain:
-        serialized_kernel.scheduler.rescheduled_code = lambda code, name: code
-    return serialized_kernel.build(kernel, ARCHITECTURE)
+def plain(kernel: gemm.GemmKernel, arch: str) -> serialized_kernel.SerializedKernel:
+    """A kernel whose loop is as ptxas made it."""
+    serialized_kernel.scheduler.rescheduled_code = lambda code, name: code
+    return serialized_kernel.build(kernel, arch)
 
 
 def differs(shape: Shape, config: str, replays: int) -> bool:

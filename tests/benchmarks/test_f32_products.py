@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+
 import f32_products
+import pytest
 
 SMALL, OTHER = "simt:16x32x16:4x8:4/8@8", "simt:32x32x32:4x8x2:3/8@8"
 
@@ -20,3 +23,9 @@ def test_they_are_candidates_of_this_call_alone() -> None:
     assert f32_products.candidates(shape, 0, ()) == ()
     kernels = list(f32_products.kernels_of(shape, 0, more))
     assert len(kernels) == len(list(f32_products.kernels_of(shape, 0, ()))) + 1
+
+
+@pytest.mark.parametrize("text", ["88x67", "8x9x10:xx", "8x9x10x11", "8x9xk", ""])
+def test_what_is_no_shape(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be like 88x1067x79:tn"):
+        f32_products.parsed(text)

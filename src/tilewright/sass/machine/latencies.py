@@ -16,7 +16,8 @@ from .measured_timing import measured_timing
 
 GUARD, SOURCE = "guard", "source"
 _DISTANCES_SINCE = 80  # the architecture
-DISTANCES = {"BAR": 6, "DEPBAR": 4, "LDGSTS": 0, "LDGDEPBAR": 0}  # to all but arithmetic
+# To all but arithmetic; 0 where only that of a pair counts.
+DISTANCES = {"BAR": 6, "DEPBAR": 4, "LDGSTS": 0, "LDGDEPBAR": 0}
 MAX_DISTANCE = 6
 _PAIR_DISTANCES = {("LDGSTS", "LDGDEPBAR"): 4, ("LDGDEPBAR", "LDGSTS"): 4}
 _ANY = "*"
