@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rows import every_row
@@ -249,11 +249,14 @@ def test_ctas_that_share_rows_start_together_or_in_their_order(
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
+@example(parse("tma:64x16x32:1:2*2c"), 1, 1)
+@example(parse("tma:64x16x32:1:2+2"), 3000, 3000)
 def test_the_workspace_holds_every_partial_accumulator(config: TmaConfig, m: int, n: int) -> None:
     problem = Problem(m, n, 8)
     tiles = config.cluster_tiles(problem)
     tail = tiles % config.resident_clusters(H200)
-    split_tiles = 0 if config.split == 1 else tail if config.tail else tiles
+    by_workspace = config.split > 1 and not config.in_cluster
+    split_tiles = 0 if not by_workspace else tail if config.tail else tiles
     assert config.unsplit_tiles(problem, H200) + split_tiles == tiles
     area = config.ctas * config.tile[0] * config.tile[1]
     partial = split_tiles * config.split * area * 4
