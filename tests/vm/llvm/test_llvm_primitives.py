@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
@@ -24,6 +25,7 @@ from tilewright.errors import DtypeError
 from tilewright.native.jit import Jit
 from tilewright.number_conversion import ROUNDINGS
 from tilewright.vm.llvm.expressions import LANES, lanes_of
+from tilewright.vm.llvm.folding_builder import FoldingBuilder, constant_of
 from tilewright.vm.llvm.llvm_primitives import LlvmValues
 from tilewright.vm.step.numpy_primitives import NumpyValues
 
@@ -214,6 +216,70 @@ def conversion_cases() -> Iterator[Case]:
         yield case(f"f2i.{fmt}.{w}.{signed}.{rnd}", (fmt,), "f2i", w, signed, rnd, first=fmt)
 
 
+def constant_cases() -> Iterator[Case]:
+    """Operations of which one operand or both are constants, all in one number."""
+    for w in (1, 8, 32, 64):
+        top = 1 << w - 1
+        constants = sorted({0, 1, 2 * top - 1, top, 3 % (2 * top), 5 % (2 * top)})
+        arithmetic = ("add", "sub", "mul", *ORDERED) if w > 1 else ()
+        for op in ("and_", "or_", "xor", *arithmetic):
+            yield Case(f"const.{op}.{w}", (w,), partial(every_constant, w, constants, op))
+    for w, op in itertools.product((8, 32, 64), ("shl", "lshr", "ashr")):
+        counts = [0, 1, w - 1, w, 2 * w]
+        yield Case(f"const.{op}.{w}", (w,), partial(every_count, w, counts, op))
+    for w, v in itertools.combinations((1, 8, 32, 64), 2):
+        yield Case(f"const.resize.{w}.{v}", (v,), partial(every_resize, w, v))
+    for fmt, op in itertools.product(("f32", "f64"), ("fadd", "fmul")):
+        for code in (0, 1, dtype(fmt).nan, dtype(fmt).max_finite + 1, dtype(fmt).max_finite + 2):
+            yield Case(f"const.{op}.{fmt}.{code}", (fmt,), partial(with_code, fmt, op, code))
+    for w in (1, 32):
+        yield Case(f"const.shuffle.{w}", (w,), partial(one_lane, w))
+
+
+def joined(m: Any, width: int, parts: Iterable[Any]) -> Any:
+    """One number of 64 bits that depends on all the parts."""
+    total = m.const(64, 0)
+    for number, part in enumerate(parts):
+        total = m.add(m.xor(total, m.zext(part, 64)), m.const(64, 0x9E3779B97F4A7C15 * number))
+        total = m.xor(total, m.shl(total, m.const(32, 13)))
+    return total
+
+
+def every_constant(w: int, constants: list[int], op: str, m: Any, x: Any) -> Any:
+    def of(a: Any, b: Any) -> Iterator[Any]:
+        if op in ORDERED:
+            yield from (m.cmp(op, a, b, signed) for signed in (False, True))
+        else:
+            yield getattr(m, op)(a, b)
+
+    known = [m.const(w, c) for c in constants]
+    pairs = [*((x, c) for c in known), *((c, x) for c in known), *itertools.product(known, known)]
+    parts = [part for pair in pairs for part in of(*pair)]
+    chosen = [m.select(m.cmp("eq", c, known[0]), x, c) for c in known]
+    return joined(m, w, [*parts, *chosen, m.select(m.cmp("eq", x, x), x, x)])
+
+
+def every_count(w: int, counts: list[int], op: str, m: Any, x: Any) -> Any:
+    known = m.const(w, 0xA5A5A5A5A5A5A5A5)
+    return joined(m, w, [getattr(m, op)(a, m.const(32, c)) for a in (x, known) for c in counts])
+
+
+def every_resize(w: int, v: int, m: Any, x: Any) -> Any:
+    known = m.trunc(m.const(v, 0xA5A5A5A5A5A5A5A5), w), m.trunc(x, w)
+    return joined(m, v, [resize(a, v) for a in known for resize in (m.zext, m.sext)])
+
+
+def with_code(fmt: str, op: str, code: int, m: Any, x: Any) -> Any:
+    once = getattr(m, op)(fmt, x, m.const(width_of(fmt), code))
+    return getattr(m, op)(fmt, m.const(width_of(fmt), code), once)
+
+
+def one_lane(w: int, m: Any, x: Any) -> Any:
+    known = m.const(w, 1)
+    moved = m.shuffle(m.shuffle(x, m.const(32, 7)), m.const(32, 9)), m.shuffle(known, m.lane())
+    return joined(m, w, [*moved, m.ballot(m.const(1, 1)), m.ballot(m.const(1, 0))])
+
+
 GROUPS = {
     "integers": integer_cases,
     "lanes": lane_cases,
@@ -221,6 +287,7 @@ GROUPS = {
     "directed": directed_cases,
     "formats": format_cases,
     "conversions": conversion_cases,
+    "constants": constant_cases,
 }
 
 
@@ -233,7 +300,7 @@ def emit(module: ir.Module, case: Case, name: str) -> int:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, *pointers]), name)
     entry, loop, done = (function.append_basic_block() for _ in range(3))
     ir.IRBuilder(entry).branch(loop)
-    b = ir.IRBuilder(loop)
+    b = FoldingBuilder(loop)
     index = b.phi(i64)
     index.add_incoming(i64(0), entry)
     values = LlvmValues(b, module, ir.IntType(32)(MASK))
@@ -327,6 +394,20 @@ def test_compiled_results_equal_numpy(group: str, processor: str, every: bool) -
     share = slice(None if every else list(FEATURES).index(processor), None, 1 if every else 10)
     wrong = list(differences(group, FEATURES[processor], share))
     assert not wrong, "\n".join(wrong)
+
+
+def test_constants_and_neutral_operands_emit_nothing() -> None:
+    module = ir.Module("test")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [lanes_of(32)]), "f")
+    m = LlvmValues(FoldingBuilder(function.append_basic_block()), module, ir.IntType(32)(0))
+    (x,), zero, five = function.args, m.const(32, 0), m.const(32, 5)
+    assert m.add(x, zero) is m.or_(zero, x) is m.shl(x, zero) is m.and_(x, m.const(32, -1)) is x
+    assert constant_of(m.mul(x, zero)) == constant_of(m.lshr(five, m.const(32, 40))) == 0
+    assert constant_of(m.sub(zero, five)) == 2**32 - 5
+    assert constant_of(m.cmp("lt", m.const(32, -1), five, True)) == 1
+    assert not m.builder.block.instructions
+    m.lshr(x, five)
+    assert [i.opname for i in m.builder.block.instructions] == ["lshr"]
 
 
 def test_helper_function_is_emitted_once_per_module() -> None:

@@ -9,6 +9,7 @@ import llvmlite.ir as ir
 
 from ...native.llvm_types import I8, I32, I64, POINTER, call
 from ...native.native_language import Native
+from ..llvm.folding_builder import FoldingBuilder, broadcast_of, constant_of
 from ..llvm.llvm_primitives import LlvmValues
 from ..program.evaluator import Evaluator, Value
 from ..program.program import Program
@@ -37,10 +38,10 @@ class RegionContext(LlvmValues, Evaluator):
         self.program, self.arch = program, arch
         self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
         self.warp = self.function.args[0]
-        self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.entry = FoldingBuilder(self.function.append_basic_block("entry"))
         self._frame_addresses: dict[int, ir.Value] = {}
         self._faulted: ir.Block | None = None
-        super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
+        super().__init__(FoldingBuilder(self.entry.block), module, I32(0))
 
     @property
     def b(self) -> ir.IRBuilder:
@@ -114,6 +115,8 @@ class RegionContext(LlvmValues, Evaluator):
 
     def first(self, value: Value) -> ir.Value:
         """The value in the first lane whose guard holds."""
+        if constant_of(value) is not None or broadcast_of(value) is not None:
+            return self.b.extract_element(value, I32(0))
         lane = self.b.cttz(self.mask, ir.IntType(1)(0))
         return self.b.extract_element(value, self.b.and_(lane, I32(LANES - 1)))
 

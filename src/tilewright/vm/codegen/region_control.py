@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
-from ...native.llvm_types import I1, I32, I64, declare
+from ...native.llvm_types import I1, I32, I64
 from ...native.native_language import Native
 from ...ptx.isa.convergence import MEMBERS, WHOLE
 from ..engine import cta_barriers, mbarrier_model
@@ -43,7 +43,7 @@ class RegionControlFlow(RegionPart):
         self.ended = False  # the block's last operation has emitted a terminator
         self.warp_checked = False  # the block has already checked that the whole warp is active
         self._switch: ir.Block | None = None
-        self._dispatcher: ir.Block | None = None
+        self._resumed: ir.PhiInstr | None = None
 
     def begin_block(self) -> None:
         self.ended = self.warp_checked = False
@@ -80,19 +80,13 @@ class RegionControlFlow(RegionPart):
 
     def scatter(self, groups: list[tuple[int, ir.Value]]) -> None:
         """Make lanes pending at several blocks and select the next group to execute."""
-        for target, mask in groups:
+        for target, mask in groups[2:]:
             self.pend(target, mask)
-        self.m.store_field("block", I64(self.m.current.index))
-        first = min(target for target, _ in groups)
-        if first <= self.m.current.index:
-            cost = self.m.program.cost(first, self.m.current.index)
-            self.m.store_field("spin", self.b.add(self.m.load_field("spin"), I64(cost)))
-            exhausted, following = self.m.branch_if(self.spend(first))
-            self.b.position_at_end(exhausted)
-            self.m.store_field("active", I32(0))  # all lanes are pending
-            self.b.ret(I64(YIELD))
-            self.b.position_at_end(following)
-        self.b.branch(self.dispatcher)
+        first, block = min(target for target, _ in groups), self.m.current.index
+        cost = self.m.program.cost(first, block) if first <= block else 0
+        (target, mask), (other, other_mask) = (*groups[:2], (first, I32(0)))[:2]
+        arguments = block, cost, target, mask, other, other_mask
+        self.resume(self.m.call_native(lane_groups.scatter_lanes, *arguments))
 
     def pend(self, target: int, mask: ir.Value) -> None:
         """Make lanes pending at block ``target``."""
@@ -110,16 +104,18 @@ class RegionControlFlow(RegionPart):
                 switch.add_case(I64(index), head)
         return self._switch
 
-    @property
-    def dispatcher(self) -> ir.Block:
-        """The block that selects another group of lanes."""
-        if self._dispatcher is None:
-            self._dispatcher, stop = self.m.new_block("dispatch"), self.m.new_block()
-            b = ir.IRBuilder(self._dispatcher)
-            code = b.call(declare(self.m.module, lane_groups.next_group), [self.m.warp])
-            b.cbranch(b.icmp_unsigned("==", code, I64(JUMP)), self.switch, stop)
-            ir.IRBuilder(stop).ret(code)
-        return self._dispatcher
+    def resume(self, code: ir.Value) -> None:
+        """Continue at ``warp.block`` if native code returned JUMP; leave the region with any other
+        ``code``.
+        """
+        if self._resumed is None:
+            block, stop = self.m.new_block("resume"), self.m.new_block()
+            b = ir.IRBuilder(block)
+            self._resumed = b.phi(I64)
+            b.cbranch(b.icmp_unsigned("==", self._resumed, I64(JUMP)), self.switch, stop)
+            ir.IRBuilder(stop).ret(self._resumed)
+        self._resumed.add_incoming(code, self.b.block)
+        self.b.branch(self._resumed.parent)
 
     def skipped_lanes(self) -> ir.Value:
         """The active lanes whose guard does not hold."""
@@ -183,7 +179,7 @@ class RegionControlFlow(RegionPart):
         if self.m.program.divergent:
             none, some = self.m.branch_if(self.m.compare("==", self.m.load_field("active", I32), 0))
             self.b.position_at_end(none)
-            self.b.branch(self.dispatcher)
+            self.resume(self.m.call_native(lane_groups.next_group))
             self.b.position_at_end(some)
         if follow is None:
             self.b.unreachable()
@@ -208,10 +204,9 @@ class RegionControlFlow(RegionPart):
         self.b.position_at_end(asleep)
         result = self.m.call_native(mbarrier_model.sleep, self.m.current.index)
         if self.m.program.divergent:
-            suspended = self.m.new_block()
-            self.b.cbranch(self.m.compare("==", result, JUMP), self.switch, suspended)
-            self.b.position_at_end(suspended)
-        self.b.ret(result)
+            self.resume(result)
+        else:
+            self.b.ret(result)
         self.b.position_at_end(following)
 
     def barrier_reduce(
@@ -255,11 +250,7 @@ class RegionControlFlow(RegionPart):
             self.m.check(code)
             self.goto(follow)
             return
-        proceed, suspended = self.m.branch_if(self.m.compare("==", code, JUMP))
-        self.b.position_at_end(suspended)
-        self.b.ret(code)
-        self.b.position_at_end(proceed)
-        self.b.branch(self.switch)
+        self.resume(code)
 
     # --- convergence ---
 

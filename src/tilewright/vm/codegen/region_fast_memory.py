@@ -15,8 +15,8 @@ import llvmlite.ir as ir
 from ...native.llvm_types import I8, I32, I64, POINTER, declare
 from ...native.native_language import Native
 from ..engine import gather_scatter, memory_access, vector_access
-from ..llvm.expressions import Expr, TextConstant
-from ..llvm.llvm_primitives import FIRST
+from ..llvm.expressions import Expr
+from ..llvm.folding_builder import broadcast_of, constant_of
 from ..llvm.vector_memory import broadcast_scalar, load_vector, store_vector
 from ..program.evaluator import Value
 from ..state.records import CACHED_RANGES, RANK_SHIFT, Cta, LaunchRecord, Worker
@@ -169,6 +169,9 @@ class FastMemory(RegionPart):
         """The host address of the ``size`` bytes that all lanes read; None unless the address is
         known to be uniform.
         """
+        parameter = self.parameter(space, address, size)
+        if parameter is not None:
+            return parameter
         known = self.m.space(space) and not size & size - 1
         scalar = self.uniform_scalar(address) if known else None
         window = self.window(self.m.space(space)) if scalar is not None else None
@@ -191,6 +194,17 @@ class FastMemory(RegionPart):
         self.b.branch(done)
         self.b.position_at_end(done)
         return self.m.phi_of((fast, fast_block), (slow, slow_block))
+
+    def parameter(self, space: str, address: Value, size: int) -> ir.Value | None:
+        """The host address of ``size`` bytes of the kernel's parameters at a constant address,
+        which needs no check; None for any other access.
+        """
+        offset = constant_of(address) if self.m.space(space) == "param" else None
+        if offset is None or offset % size or offset + size > self.m.program.param_bytes:
+            return None
+        params = self.launch_constant(LaunchRecord, "params")
+        start = self.hoist("parameters", lambda b: b.inttoptr(params, POINTER))
+        return self.b.gep(start, [I64(offset)], source_etype=I8)
 
     def lane_offsets(
         self, window: MemoryWindow, address: Value, unit: int
@@ -230,12 +244,13 @@ class FastMemory(RegionPart):
 
     def uniform_scalar(self, value: Value) -> ir.Value | None:
         """The scalar that all lanes of a value hold; None if it is not known to be uniform."""
-        if isinstance(value, TextConstant):
-            return value.type.element(value.integer)
+        bits, scalar = constant_of(value), broadcast_of(value)
+        if bits is not None:
+            return value.type.element(bits)
+        if scalar is not None:
+            return scalar
         if self.registers.uniform.get(id(value)) is value:
             return self.b.extract_element(value, I32(0))
-        if isinstance(value, ir.ShuffleVector) and value.operands[2] is FIRST:
-            return value.operands[0].operands[1]
         if isinstance(value, ir.CastInstr) and value.opname == "zext":
             narrow_ = self.uniform_scalar(value.operands[0])
             return narrow_ and self.b.zext(narrow_, value.type.element)

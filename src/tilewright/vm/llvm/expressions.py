@@ -81,6 +81,19 @@ def splat(type_: ir.Type, value: int | float) -> ir.Constant:
     return TextConstant(type_, text, bits)
 
 
+def float_splat(type_: ir.Type, bits: int) -> TextConstant:
+    """The float with these bits in every lane of a vector type; no signaling NaN of 32 bits."""
+    element = element_of(type_)
+    if width_of(type_) == 32:  # LLVM writes a float as the double it equals
+        (value,) = struct.unpack(">f", bits.to_bytes(4, "big"))
+        nan = (bits >> 31 << 63) | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+        bits = nan if value != value else int.from_bytes(struct.pack(">d", value), "big")
+    text = f"0x{bits:016x}"
+    return TextConstant(
+        type_, f"splat ({element} {text})" if isinstance(type_, ir.VectorType) else text, None
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """A value and the builder that emits operations on it. Integers compare unsigned by default."""

@@ -3,7 +3,8 @@
 A value is 32 lanes of an integer, ``<32 x iW>``; a predicate is ``<32 x i1>``. Each primitive emits
 a few instructions at the position of the builder, or one call of an internal function that the
 module has once. Where an operation of LLVM is undefined (shifts by the width or more, division by
-zero, conversions that do not fit) its operands are guarded. Constants are folded by LLVM, not here.
+zero, conversions that do not fit) its operands are guarded. Constants are folded by the builder
+(``FoldingBuilder``) or by LLVM.
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ def is_native(t: DType) -> bool:
 
 
 def canonical(result: Expr) -> Expr:
-    """The bits of a float, with the canonical NaN for any NaN."""
+    """The bits of a float, with the canonical NaN for any NaN. Bits are chosen, not floats: to
+    LLVM's optimizer all NaNs are the same float.
+    """
     nan = F32.nan if result.width == 32 else F64.nan
     return result.is_nan.pick(nan, result.bits)
 

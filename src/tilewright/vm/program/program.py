@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from ...errors import SourceLocation
-from ...ptx import check, tree
+from ...ptx import check, parameter_block, tree
 from ..state.records import WarpRecord
 from .activation_records import OutOfLineFunction
 from .basic_blocks import divide_into_blocks
@@ -52,6 +52,7 @@ class Program:
     ops: list[Op]
     blocks: list[CodeBlock]
     targets: dict[str, int]
+    param_bytes: int
     shared_bytes: int
     local_bytes: int
     max_threads: int
@@ -148,6 +149,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         ops=flat.ops,
         blocks=blocks,
         targets=targets,
+        param_bytes=parameter_block.layout(function).size,
         shared_bytes=flat.shared.size,
         local_bytes=-(-flat.local_bytes // 16) * 16,
         max_threads=_max_threads(function),

@@ -18,6 +18,7 @@ from .records import (
     JUMP,
     MISSING_LANES,
     WAIT,
+    YIELD,
     Cta,
     WarpRecord,
 )
@@ -90,6 +91,26 @@ def next_group(w: WarpRecord) -> i64:
             w.others = w.live & ~m
             return JUMP
     return WAIT
+
+
+@native
+def scatter_lanes(
+    w: WarpRecord, block: i64, cost: i64, target: i64, mask: i64, other: i64, other_mask: i64
+) -> i64:
+    """Make lanes pending at two blocks, and choose the lanes that run next (``next_group``). The
+    lanes ran ``block``; if one of the targets is not after it, an iteration of that loop has
+    ``cost`` steps, else that is 0. YIELD, with no active lanes, if the step budget is exhausted.
+    """
+    w.pending[target] = w.pending[target] | mask
+    w.pending[other] = w.pending[other] | other_mask
+    w.block = block
+    if cost != 0:
+        w.spin += cost
+        w.budget -= cost
+        if w.budget < 0:
+            w.active = 0
+            return YIELD
+    return next_group(w)
 
 
 @native

@@ -46,16 +46,13 @@ class StepControl(StepPart):
 
     def scatter(self, groups: list[tuple[int, int]]) -> None:
         """Make lanes pending at several blocks, and choose the group that runs next."""
-        for target, mask in groups:
+        for target, mask in groups[2:]:
             self.pend(target, mask)
-        self.m.warp.block = self.m.current.index
-        first = min(target for target, _ in groups)
-        if first <= self.m.current.index:
-            self.m.warp.spin += self.m.program.cost(first, self.m.current.index)
-            if self.spend(first):
-                self.m.warp.active = 0  # all lanes are pending
-                raise LeaveBlock(YIELD)
-        raise LeaveBlock(self.m.call_native(lane_groups.next_group))
+        first, block = min(target for target, _ in groups), self.m.current.index
+        cost = self.m.program.cost(first, block) if first <= block else 0
+        (target, mask), (other, other_mask) = (*groups[:2], (first, 0))[:2]
+        arguments = block, cost, target, mask, other, other_mask
+        raise LeaveBlock(self.m.call_native(lane_groups.scatter_lanes, *arguments))
 
     def pend(self, target: int, mask: int) -> None:
         view(self.m.warp.pending, u32, len(self.m.program.blocks))[target] |= np.uint32(mask)
