@@ -5,14 +5,12 @@ All of it happens in a process that sees no GPU.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import forked_scripts
 import pages
 from pages import BLOCK, ROOT, matches
 
@@ -25,14 +23,10 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 NAMED = re.compile(r"`(\w[\w./-]*(?:/|\.py|\.md|\.sh|\.cu|\.json|\.npz))`")
 
 
-def in_a_process_of_its_own(*command: str | Path) -> None:
-    """Run Python in the repository, seeing no GPU; it has to end well."""
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *command], cwd=ROOT, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+def in_a_process_of_its_own(script: str | Path, *arguments: str | Path) -> None:
+    """Run a script in the repository, seeing no GPU; it has to end well."""
+    status, printed = forked_scripts.run(script, *arguments)
+    assert status == 0, printed[-6000:]
 
 
 def name_of(path: Path) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import forked_scripts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -25,10 +25,8 @@ BYTES = {
 
 @pytest.mark.parametrize("script", MADE.values())
 def test_what_is_made_is_up_to_date(script: str) -> None:
-    command = [sys.executable, "-B", script, "--check"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert not ran.stderr
-    assert ran.returncode == 0, f"run {script}; it would change:\n{ran.stdout}"
+    status, printed = forked_scripts.run(script, "--check")
+    assert status == 0, f"run {script}; it would change:\n{printed}"
 
 
 @pytest.mark.parametrize("name", MADE)
