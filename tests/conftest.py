@@ -53,6 +53,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    """The process ends soon: pytest need not collect garbage, five times, to hear of exceptions in
+    finalizers.
+    """
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and not gpu_count():

@@ -43,6 +43,7 @@ def mypy(file: Path) -> str:
     return subprocess.run(command, cwd=root, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_mypy_accepts_annotated_kernels() -> None:
     assert "Success" in mypy(HERE / "typed_kernels.py")
 

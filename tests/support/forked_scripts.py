@@ -23,7 +23,8 @@ def run(script: str | Path, *arguments: str | Path) -> tuple[int, str]:
         command = [output.name, str(script), *map(str, arguments)]
         server = _server()
         assert server.stdin and server.stdout
-        print(json.dumps(command), file=server.stdin, flush=True)
+        server.stdin.write(f"{json.dumps(command)}\n")
+        server.stdin.flush()
         status = server.stdout.readline()
         assert status, f"the process that runs {script} has ended"
         return int(status), output.read()
@@ -51,7 +52,8 @@ def serve() -> None:
             sys.argv[:], sys.path[0] = [script, *arguments], str(Path(script).parent)
             runpy.run_path(script, run_name="__main__")
             return
-        print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.wait()[1])}\n")
+        sys.stdout.flush()
 
 
 def _fork() -> int:

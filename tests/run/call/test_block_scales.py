@@ -318,7 +318,7 @@ def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
     assert same(got, reference(a, b, scales))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("config", "scaling", "mnk"),
     [
         ("tma:128x64x128:2:3", ROWS_BLOCKS, (300, 150, 700)),
@@ -327,6 +327,7 @@ def test_a_work_tile_without_k_blocks_adds_nothing() -> None:
         ("tma:128x168x128:2:3~", ROWS_COLUMNS, (170, 200, 600)),
         ("tma:128x128x128:2:3~", ROWS_COLUMNS, (150, 300, 500)),
     ],
+    parts=3,
 )
 def test_the_checked_machine_finds_no_race(
     config: str, scaling: BlockScaling, mnk: tuple[int, int, int]

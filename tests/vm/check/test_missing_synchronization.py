@@ -45,7 +45,7 @@ def names_of(goes: str, instead: str, file: str) -> dict[str, Any]:
     return names
 
 
-@every_row("what", LEFT_OUT, parts=2)
+@every_row("what", LEFT_OUT, parts=4)
 def test_only_a_checked_machine_reports_it(what: str) -> None:
     goes, instead, kind = LEFT_OUT[what]
     names = names_of(goes, instead, f"<without {what}>")
