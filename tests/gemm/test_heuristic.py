@@ -68,7 +68,7 @@ def test_the_choice_is_the_recorded_one(case: tuple[Problem, DeviceSpec], line: 
     assert choice(*case) == line
 
 
-@every_row(("problem", "device"), [*cases(40), *EPILOGUES, *FAST])
+@every_row(("problem", "device"), [*cases(40), *EPILOGUES, *FAST], parts=2)
 def test_candidates_are_ranked_by_the_estimate_of_each(
     problem: Problem, device: DeviceSpec
 ) -> None:

@@ -53,7 +53,7 @@ def random(rows: int, columns: int, type_: Any) -> Array:
 
 
 @every_row("name", CALLS)
-@every_row(("rows", "columns"), [(7, 64), (3, 1032), (2, 33000), (2, 300000)], parts=13)
+@every_row(("rows", "columns"), [(7, 64), (3, 1032), (2, 33000), (2, 300000)], parts=19)
 def test_no_access_comes_before_the_wait(name: str, rows: int, columns: int) -> None:
     """A CTA has several rows, a row, a part of one, and one that does not fit in registers."""
     x = random(rows, columns, BF16)

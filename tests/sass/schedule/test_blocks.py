@@ -134,10 +134,11 @@ def source_texts(sm: int, source: str) -> list[SassText]:
 
 
 @pytest.mark.parametrize("sm", [52, 90])
-def test_100_blocks_keep_their_meaning_and_have_no_hazard(sm: int) -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_blocks_keep_their_meaning_and_have_no_hazard(sm: int, count: int) -> None:
     table = encoding_table(sm)
     moved = 0
-    for seed in range(100):
+    for seed in range(count):
         source = block(sm, random.Random(seed))
         kernel = assemble_maxas(
             table, source, f"block {seed}", automatic_control=True, share_registers=seed % 2 == 1
@@ -149,7 +150,7 @@ def test_100_blocks_keep_their_meaning_and_have_no_hazard(sm: int) -> None:
         assert not found, (seed, found)
         opcodes = [t.opcode for t in source_texts(sm, source)]
         moved += [t.opcode for t in texts[: len(opcodes)]] != opcodes
-    assert moved > 90  # the scheduler did something
+    assert moved > 0.9 * count  # the scheduler did something
 
 
 def test_the_misplaced_store_of_maxas_is_refused() -> None:
