@@ -1,5 +1,5 @@
 # make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 20 s of CPU)
-# make test    the tests that need no more than this machine (≤ 10 min on two cores)
+# make test    the tests that need no more than this machine (≤ 8 min on two cores)
 # make test-all  the slow ones too, and test-torch; those that need a GPU run where there is one
 # make test-torch  the tests that need PyTorch or JAX, in an environment with their wheels for CPUs
 # make lint    ruff and mypy
