@@ -32,6 +32,7 @@ ALL = BEST | OTHER
 # thread that such a kernel may spill.
 NATIVE = {"e4m3": ("sm_89", "sm_120"), "s4": ("sm_80", "sm_89"), "b1": ("sm_80", "sm_89", "sm_90")}
 EMULATED = 256
+TIGHT = {("simt:128x32x8:16x8:4/6@8", "mk"): 4}  # a register of 80, as six CTAs have
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
@@ -54,7 +55,9 @@ def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
 
 def allowed_spills(problem: Problem, config: SimtConfig | Config) -> int:
     """Bytes of a thread: FFMA kernels with edges, C and a batch spill some."""
-    return 32 if isinstance(config, SimtConfig) and problem.with_c else 0
+    if isinstance(config, SimtConfig) and problem.with_c:
+        return 32
+    return TIGHT.get((str(config), problem.a_major + problem.b_major), 0)
 
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
