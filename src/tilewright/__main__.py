@@ -18,7 +18,9 @@ try:
     if _before is signal.default_int_handler:
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, _stop)
-    from .cli import main
+    from .cli import import_commands, main
+
+    import_commands(sys.argv[1:])
 finally:
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, _before)

@@ -215,9 +215,36 @@ def test_ctrl_c_during_imports_ends_quietly(module: str, tmp_path: Path) -> None
     env = os.environ | {"PYTHONPATH": path, "INTERRUPTED": module}
     script = "import sys; from tilewright.__main__ import main; sys.exit(main())"  # as pip makes it
     for how in (["-m", "tilewright"], ["-c", script]):
-        command = [sys.executable, *how, "--version"]
+        command = [sys.executable, *how, "gemm", "16", "16", "16"]
         ran = subprocess.run(command, env=env, capture_output=True, text=True)
         assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("run x.ptx", "run"), ("ptx 8 8 8", "plan"), ("--version", ""), ("layout -h", "layout")],
+)
+def test_a_command_imports_no_other(words: str, names: str) -> None:
+    code = (
+        f"import sys; sys.argv[1:] = {words.split()}; import tilewright.__main__;"
+        "print(*(m[24:] for m in sys.modules if m.startswith('tilewright.cli.commands.')))"
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert ran.stdout.split() == names.split(), ran.stderr
+
+
+@pytest.mark.parametrize("package", ["numpy", "ml_dtypes", "llvmlite", "rich"])
+def test_a_broken_dependency_is_said(package: str, tmp_path: Path) -> None:
+    (tmp_path / f"{package}.py").write_text(f"raise ImportError('no {package} here')")
+    path = os.pathsep.join((str(tmp_path), str(Path(tilewright.__file__).parents[1])))
+    env = os.environ | {"PYTHONPATH": path}
+    said = f"tilewright can't start: no {package} here"
+    doctor = (2, said) if package == "rich" else (1, f"can't be imported: no {package} here")
+    for words, (status, text) in (("gemm 8 8 8 --device vm", (2, said)), ("doctor", doctor)):
+        command = [sys.executable, "-m", "tilewright", *words.split()]
+        ran = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert ran.returncode == status and text in ran.stdout + ran.stderr
 
 
 def test_the_command_takes_ctrl_c_over_from_its_imports() -> None:

@@ -4,6 +4,7 @@ the package and sees no GPU: a start takes 20 ms, where the imports take 0.7 s.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
@@ -36,7 +37,9 @@ def _server() -> subprocess.Popen[str]:
     env = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-W", "error", __file__]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
+    server = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
+    atexit.register(server.communicate)  # which ends its stdin
+    return server
 
 
 def serve() -> None:

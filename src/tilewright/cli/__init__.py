@@ -11,54 +11,76 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from .. import __version__
 from ..errors import TilewrightError
-from . import console
-from .commands import doctor
+from ..lazy_imports import deferred
 
-_COMMANDS: tuple[ModuleType, ...]
 try:
-    from .commands import build, draw, gemm, isa, layout, plan, run, sass, tune, vm
+    from . import console
+except ImportError as missing:  # rich is broken, without which nothing is printed
+    sys.stderr.write(f"error: tilewright can't start: {missing}\n")
+    sys.stderr.write("  hint: pip install --force-reinstall tilewright\n")
+    raise SystemExit(2) from None
 
-    _COMMANDS, _IMPORT_ERROR = (gemm, tune, plan, build, run, vm, isa, sass, layout, draw), ""
-except ImportError as missing:  # a dependency is broken; `tilewright doctor` still runs
-    _COMMANDS, _IMPORT_ERROR = (), str(missing)
+# In the order of the help. A command imports what it needs, which takes longer than most of them.
+_NAMES = "gemm", "tune", "plan", "build", "run", "vm", "isa", "sass", "layout", "draw", "doctor"
+_COMMANDS = {name: deferred(f".commands.{name}", __package__) for name in _NAMES}
+_COMMANDS["ptx"] = _COMMANDS["plan"]
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser with all subcommands."""
+def parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of these arguments: with all subcommands, unless the first one is a subcommand.
+
+    Raises ImportError where a dependency of theirs is broken.
+    """
     top = argparse.ArgumentParser(
         "tilewright", description="GEMM on NVIDIA tensor cores, from Python down to the bits"
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    for module in (*_COMMANDS, doctor):
+    for module in _modules(arguments):
         module.add(commands)
     return top
 
 
+def _modules(arguments: Sequence[str]) -> Iterable[Any]:
+    """The modules of the subcommands that these arguments may name."""
+    first = arguments[0] if arguments else ""
+    if first in _COMMANDS or first == "--version":
+        return [_COMMANDS[first]] if first in _COMMANDS else []
+    return dict.fromkeys(_COMMANDS.values())
+
+
+def import_commands(arguments: Sequence[str]) -> None:
+    """Import what ``main(arguments)`` will import first, if it can be."""
+    with suppress(ImportError):
+        for module in _modules(arguments):
+            module.add  # noqa: B018  a deferred module is imported when an attribute is read
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    if _IMPORT_ERROR and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
-        console.error(
-            f"tilewright can't start: {_IMPORT_ERROR}", "`tilewright doctor` lists what is missing"
-        )
-        return USAGE_ERROR
+    given = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # terminals whose encoding lacks µ and ×
             stream.reconfigure(errors="replace")
     try:
-        options = parser().parse_args(arguments)
+        options = parser(given).parse_args(given)
         with warnings.catch_warnings():
             warnings.showwarning = console.warning
             return int(options.run(options))
     except TilewrightError as error:
         console.error(str(error))
+        return USAGE_ERROR
+    except ImportError as missing:  # a dependency is broken; `tilewright doctor` still runs
+        hint = "`tilewright doctor` lists what is missing"
+        console.error(f"tilewright can't start: {missing}", hint)
         return USAGE_ERROR
     except (OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`

@@ -20,7 +20,10 @@ from ...errors import TilewrightError
 from .. import console
 
 try:
+    import numpy  # noqa: F401
+
     from ... import run
+    from ...dtypes import DTYPES  # noqa: F401  which needs ml_dtypes
     from ...native import jit
     from ...run import tuning_database
     from ...run.tuning.tuning_database import ABSENT
