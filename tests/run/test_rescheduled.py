@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import tilewright
+from gemm_cases.kernels import SPILLED
 from ptxas import ptxas
 from tilewright import cuda
 from tilewright.gemm import Problem, build
@@ -57,7 +58,8 @@ def test_matmul_runs_the_rewritten_loop() -> None:
 @pytest.mark.parametrize("number", range(len(TABLE)), ids=[str(x) for x in TABLE])
 def test_every_configuration_has_its_loop_rewritten(number: int, layout: str) -> None:
     old, name = compiled(square(*layout), number)
-    assert rescheduled(old, name).code != old.code
+    spills = (str(TABLE[number]), layout) in SPILLED
+    assert (rescheduled(old, name).code == old.code) == spills
 
 
 def test_other_code_stays() -> None:

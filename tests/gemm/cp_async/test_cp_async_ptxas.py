@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, make_problem
+from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, SPILLED, WHOLE, aligned, make_problem
 from ptxas import assemble, ptxas
 from rows import every_row
 from tilewright.cuda.cubin import KernelUsage
@@ -32,7 +32,6 @@ ALL = BEST | OTHER
 # thread that such a kernel may spill.
 NATIVE = {"e4m3": ("sm_89", "sm_120"), "s4": ("sm_80", "sm_89"), "b1": ("sm_80", "sm_89", "sm_90")}
 EMULATED = 256
-TIGHT = {("simt:128x32x8:16x8:4/6@8", "mk"): 4}  # a register of 80, as six CTAs have
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
@@ -57,7 +56,7 @@ def allowed_spills(problem: Problem, config: SimtConfig | Config) -> int:
     """Bytes of a thread: FFMA kernels with edges, C and a batch spill some."""
     if isinstance(config, SimtConfig) and problem.with_c:
         return 32
-    return TIGHT.get((str(config), problem.a_major + problem.b_major), 0)
+    return SPILLED.get((str(config), problem.a_major + problem.b_major), 0)
 
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
