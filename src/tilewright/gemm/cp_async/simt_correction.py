@@ -68,13 +68,16 @@ def features(problem: Problem, grid: LaunchGrid) -> Column:
     a = 0.0 if problem.a_major == "k" else np.log2(problem.align_a / 4) / 2
     b = 0.0 if problem.b_major == "k" else np.log2(problem.align_b / 4) / 2
     traffic = np.clip(np.log2(max(float(problem.bytes), 1.0) / 1e6) / 4, -1.5, 2)
-    found: list[Any] = [
+    values: list[Any] = [
         1.0, resident, resident**2, depth, depth**2, resident * depth,
         each <= 1, (each < room) & (room < 2 * each), (each == room) & (each > 1),
         np.log2(np.clip(each / room, 1, 8)), b, grid.split > 1, grid.in_cluster, traffic,
         problem.n < grid.columns, problem.a_major == "m", problem.b_major == "k", a,
     ]  # fmt: skip
-    return np.stack([np.broadcast_to(x, each.shape).astype(np.float64) for x in found], axis=1)
+    found = np.empty((len(each), len(FEATURES)))
+    for column, value in zip(found.T, values, strict=True):
+        column[:] = value
+    return found
 
 
 def corrected(seconds: Column, problem: Problem, grid: LaunchGrid, coefficients: Column) -> Column:
