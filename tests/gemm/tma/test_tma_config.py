@@ -39,15 +39,16 @@ def configs(draw: Any) -> TmaConfig:
     if draw(st.booleans()):  # sliced-K
         consumers, rows, pingpong = draw(st.integers(1, 4)), 64, False
     tile = rows, 8 * draw(st.integers(1, 32)), draw(st.sampled_from([32, 64, 128]))
+    in_cluster = tile[1] % 16 == 0 and draw(st.integers(0, 7)) == 7
     cluster = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 2)]))
     split = draw(st.sampled_from([1, 2]) | st.integers(1, 64))
-    tail = split > 1 and draw(st.booleans())
+    if in_cluster:
+        cluster, split = (1, 1), 2
+    tail = split > 1 and not in_cluster and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
     dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())
     whole = split > 1 or dynamic
     stream_k = 0 if whole else draw(st.sampled_from([0, 0, 2, 3, 12]))
-    whole = cluster == (1, 1) and split == 2 and not tail and tile[1] % 16 == 0
-    in_cluster = whole and draw(st.booleans())
     return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic, stream_k, in_cluster)
 
 
@@ -208,10 +209,12 @@ def test_the_grid_is_the_number_of_resident_work_tiles(
     (bm, bn, _), (cm, cn) = config.tile, config.cluster
     down, across = (n, m) if config.swap else (m, n)
     tiles = len(range(0, down, bm * cm)) * len(range(0, across, bn * cn)) * batch
-    if config.split > 1:
-        split = tiles % config.resident_clusters(H200) if config.tail else tiles
-        tiles += split * (config.split - 1)
     ctas, resident = config.ctas, config.resident_clusters(H200)
+    if config.in_cluster:  # a cluster for each tile
+        ctas, resident = 2, 66
+    elif config.split > 1:
+        split = tiles % resident if config.tail else tiles
+        tiles += split * (config.split - 1)
     if config.stream_k and tiles % resident:  # all CTAs share k-blocks
         tiles = max(tiles, resident)
     if made.cluster and ctas == 1:  # pairs of CTAs that share rows, in one wave
