@@ -49,7 +49,7 @@ def agree(got: Array, expected: Array, type_: Any) -> None:
     assert error < UNITS[np.dtype(type_).name]
 
 
-@every_row(("shape", "type_"), SHAPES)
+@every_row(("shape", "type_"), SHAPES, parts=2)
 def test_rows_of_all_lengths_and_types(shape: tuple[int, ...], type_: Any) -> None:
     x = random(shape, type_)
     weight, bias = random(shape[-1:], np.float32, 1), random(shape[-1:], type_, 2)

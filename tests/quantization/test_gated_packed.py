@@ -75,7 +75,7 @@ def test_every_schedule_has_the_same_bits(config: str) -> None:
         assert np.array_equal(bits(found[name]), bits(alone(x, w))), name
 
 
-@every_row("order", ["one", "equal", "different"])
+@every_row("order", ["one", "equal", "different"], parts=3)
 def test_act_order(order: str) -> None:
     """Different orders of A's columns, and only these, need two products."""
     x, rng = activations(), np.random.default_rng(3)

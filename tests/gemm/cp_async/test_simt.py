@@ -173,7 +173,7 @@ def test_c_may_be_d_where_tiles_overlap(
     assert np.array_equal(product(a, b, c=c, beta=2.0, config=text), want)
 
 
-@every_row("text", TILES[:3], parts=4)
+@every_row("text", TILES[:3], parts=7)
 @every_row("sizes", OVERLAPPING)
 def test_a_residual_may_be_d_where_tiles_overlap(
     sizes: tuple[int, int, int], text: str, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +202,7 @@ def test_reductions_of_tiles_with_eight_lanes_along_m(shape: tuple[int, int, int
     assert np.allclose(found["total"], x.sum(), atol=1e-3)
 
 
-@every_row("config", SIMT, ids=str, parts=11)
+@every_row("config", SIMT, ids=str, parts=17)
 def test_every_configuration_adds_in_its_order(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     want = chain(a, b, config=config)

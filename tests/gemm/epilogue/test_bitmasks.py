@@ -25,7 +25,6 @@ ROWS: dict[str, tuple[str | None, tuple[int, ...], str]] = {
 QUICK = (
     "odd sizes swapped",
     "split-K, odd",
-    "multistage, odd",
     "simt",
     "f64",
 )

@@ -175,7 +175,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("config", "gemm_case"), CASES)
+@every_row(("config", "gemm_case"), CASES, parts=2)
 def test_d_is_exact_and_nothing_else_is_written(config: str, gemm_case: GemmCase) -> None:
     check(gemm_case, VmDevice(FEW, checked=True), config)
 
@@ -214,7 +214,7 @@ def test_no_order_of_warps_and_copies_changes_a_bit() -> None:
     assert len(of_seeds) == 1
 
 
-@pytest.mark.parametrize("config", ["tma:64x64x64:2p:3{}", "tma:128x64x64:2:3{}"])
+@every_row("config", ["tma:64x64x64:2p:3{}", "tma:128x64x64:2:3{}"], parts=2)
 def test_an_epilogue_runs_once(config: str) -> None:
     """Its operands are loaded, and its reductions have one partial result, for each tile once."""
     rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ptxas import assemble, ptxas
+from rows import every_row
 from sass_cubins import cubin
 from tilewright.cli import main
 from tilewright.errors import SassError
@@ -103,7 +104,7 @@ def test_the_loop_of_squares_is_rewritten() -> None:
     assert rescheduled_code(old.build(), kernel) == new.build() != old.build()
 
 
-@pytest.mark.parametrize("config", ["simt:32x32x32:4x8x4:3/4", "simt:16x32x16:4x8:4/8"])
+@every_row("config", ["simt:32x32x32:4x8x4:3/4", "simt:16x32x16:4x8:4/8"], parts=2)
 def test_a_small_product_takes_fewer_cycles_than_with_ptxas_loop(config: str) -> None:
     """One CTA of 3 k-tiles: no other one hides what its warps wait for loads, or its moves."""
     old, new, name = kernels(config, 128, ragged=True)
