@@ -34,7 +34,8 @@ CONFIGS = (
     "tma:64x64xK:1:3*2", "tma:64x64xK:1:3*3~", "tma:192x64xK:3:2", "tma:64x16xK:1:4~",
 )  # fmt: skip
 PAIR_CONFIGS = (
-    "tma:128x128xK:2:3", "tma:64x128xK:1:3", "tma:128x128xK:2p:3/1x2", "tma:128x48xK:1:3~",
+    "tma:128x128xK:2:3", "tma:64x128xK:1:3", "tma:64x128xK:2p:3", "tma:128x128xK:2:3/1x2",
+    "tma:128x48xK:1:3~",
 )  # fmt: skip
 K_TILES = {"f32": 32, "f16": 64, "bf16": 64}
 
