@@ -52,9 +52,9 @@ def parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
 def _modules(arguments: Sequence[str]) -> Iterable[Any]:
     """The modules of the subcommands that these arguments may name."""
     first = arguments[0] if arguments else ""
-    if first in _COMMANDS or first == "--version":
-        return [_COMMANDS[first]] if first in _COMMANDS else []
-    return dict.fromkeys(_COMMANDS.values())
+    if first == "--version":
+        return []
+    return [_COMMANDS[first]] if first in _COMMANDS else dict.fromkeys(_COMMANDS.values())
 
 
 def import_commands(arguments: Sequence[str]) -> None:

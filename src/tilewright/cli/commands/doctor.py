@@ -20,7 +20,7 @@ from ...errors import TilewrightError
 from .. import console
 
 try:
-    import numpy  # noqa: F401
+    import numpy  # noqa: F401  before ml_dtypes, whose machine code prints a traceback without it
 
     from ... import run
     from ...dtypes import DTYPES  # noqa: F401  which needs ml_dtypes
