@@ -26,7 +26,6 @@ from ..state.records import (
     TRAP,
     WAIT,
     YIELD,
-    WarpRecord,
 )
 from .region_context import RegionContext, RegionPart
 from .region_registers import RegionRegisters
@@ -80,18 +79,15 @@ class RegionControlFlow(RegionPart):
 
     def scatter(self, groups: list[tuple[int, ir.Value]]) -> None:
         """Make lanes pending at several blocks and select the next group to execute."""
-        for target, mask in groups[2:]:
+        for target, mask in groups:
             self.pend(target, mask)
-        first, block = min(target for target, _ in groups), self.m.current.index
-        cost = self.m.program.cost(first, block) if first <= block else 0
-        (target, mask), (other, other_mask) = (*groups[:2], (first, I32(0)))[:2]
-        arguments = block, cost, target, mask, other, other_mask
-        self.resume(self.m.call_native(lane_groups.scatter_lanes, *arguments))
+        block = self.m.current.index
+        cost = self.m.program.back_edge_cost(min(target for target, _ in groups), block)
+        self.resume(self.m.call_native(lane_groups.next_after, block, cost))
 
     def pend(self, target: int, mask: ir.Value) -> None:
         """Make lanes pending at block ``target``."""
-        pending = self.m.frame_address(WarpRecord.size + 4 * target)
-        self.b.store(self.b.or_(self.b.load(pending, typ=I32), mask), pending)
+        self.m.call_native(lane_groups.pend, target, mask)
 
     @property
     def switch(self) -> ir.Block:

@@ -92,6 +92,12 @@ class Program:
         last = min(current, self._lasts[self._number(self.blocks[target])])
         return max(1, self._ends[last + 1] - self._ends[target])
 
+    def back_edge_cost(self, target: int, current: int) -> int:
+        """``cost`` of the loop that a branch from block ``current`` to ``target`` closes; 0 if it
+        goes forward.
+        """
+        return self.cost(target, current) if target <= current else 0
+
     @cached_property
     def _lasts(self) -> list[int]:
         """The last block of each function."""

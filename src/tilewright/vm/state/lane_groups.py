@@ -94,15 +94,18 @@ def next_group(w: WarpRecord) -> i64:
 
 
 @native
-def scatter_lanes(
-    w: WarpRecord, block: i64, cost: i64, target: i64, mask: i64, other: i64, other_mask: i64
-) -> i64:
-    """Make lanes pending at two blocks, and choose the lanes that run next (``next_group``). The
-    lanes ran ``block``; if one of the targets is not after it, an iteration of that loop has
-    ``cost`` steps, else that is 0. YIELD, with no active lanes, if the step budget is exhausted.
+def pend(w: WarpRecord, block: i64, mask: i64) -> i64:
+    """Make lanes pending at a block."""
+    w.pending[block] = w.pending[block] | mask
+    return 0
+
+
+@native
+def next_after(w: WarpRecord, block: i64, cost: i64) -> i64:
+    """``next_group`` after the lanes that ran ``block`` became pending, at an earlier block if
+    ``cost`` is not 0: the steps of an iteration of that loop. YIELD, with no active lanes, if they
+    exhaust the step budget.
     """
-    w.pending[target] = w.pending[target] | mask
-    w.pending[other] = w.pending[other] | other_mask
     w.block = block
     if cost != 0:
         w.spin += cost

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native.native_language import u32
-from ...native.native_record import view
 from ...ptx.isa.convergence import MEMBERS, WHOLE
 from ..engine import cta_barriers, mbarrier_model
 from ..program.evaluator import VOTES
@@ -46,16 +44,15 @@ class StepControl(StepPart):
 
     def scatter(self, groups: list[tuple[int, int]]) -> None:
         """Make lanes pending at several blocks, and choose the group that runs next."""
-        for target, mask in groups[2:]:
+        for target, mask in groups:
             self.pend(target, mask)
-        first, block = min(target for target, _ in groups), self.m.current.index
-        cost = self.m.program.cost(first, block) if first <= block else 0
-        (target, mask), (other, other_mask) = (*groups[:2], (first, 0))[:2]
-        arguments = block, cost, target, mask, other, other_mask
-        raise LeaveBlock(self.m.call_native(lane_groups.scatter_lanes, *arguments))
+        block = self.m.current.index
+        cost = self.m.program.back_edge_cost(min(target for target, _ in groups), block)
+        raise LeaveBlock(self.m.call_native(lane_groups.next_after, block, cost))
 
     def pend(self, target: int, mask: int) -> None:
-        view(self.m.warp.pending, u32, len(self.m.program.blocks))[target] |= np.uint32(mask)
+        """Make lanes pending at block ``target``."""
+        self.m.call_native(lane_groups.pend, target, mask)
 
     def skipped_lanes(self) -> int:
         """The active lanes whose guard does not hold."""
