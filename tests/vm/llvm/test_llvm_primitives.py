@@ -134,7 +134,7 @@ def constant_cases() -> Iterator[Case]:
         yield Case(f"const.shuffle.{w}", (w,), partial(one_lane, w))
 
 
-def joined(m: Any, width: int, parts: Iterable[Any]) -> Any:
+def joined(m: Any, parts: Iterable[Any]) -> Any:
     """One number of 64 bits that depends on all the parts."""
     total = m.const(64, 0)
     for number, part in enumerate(parts):
@@ -154,17 +154,17 @@ def every_constant(w: int, constants: list[int], op: str, m: Any, x: Any) -> Any
     pairs = [*((x, c) for c in known), *((c, x) for c in known), *itertools.product(known, known)]
     parts = [part for pair in pairs for part in of(*pair)]
     chosen = [m.select(m.cmp("eq", c, known[0]), x, c) for c in known]
-    return joined(m, w, [*parts, *chosen, m.select(m.cmp("eq", x, x), x, x)])
+    return joined(m, [*parts, *chosen, m.select(m.cmp("eq", x, x), x, x)])
 
 
 def every_count(w: int, counts: list[int], op: str, m: Any, x: Any) -> Any:
     known = m.const(w, 0xA5A5A5A5A5A5A5A5)
-    return joined(m, w, [getattr(m, op)(a, m.const(32, c)) for a in (x, known) for c in counts])
+    return joined(m, [getattr(m, op)(a, m.const(32, c)) for a in (x, known) for c in counts])
 
 
 def every_resize(w: int, v: int, m: Any, x: Any) -> Any:
     known = m.trunc(m.const(v, 0xA5A5A5A5A5A5A5A5), w), m.trunc(x, w)
-    return joined(m, v, [resize(a, v) for a in known for resize in (m.zext, m.sext)])
+    return joined(m, [resize(a, v) for a in known for resize in (m.zext, m.sext)])
 
 
 def with_code(fmt: str, op: str, code: int, m: Any, x: Any) -> Any:
@@ -175,7 +175,7 @@ def with_code(fmt: str, op: str, code: int, m: Any, x: Any) -> Any:
 def one_lane(w: int, m: Any, x: Any) -> Any:
     known = m.const(w, 1)
     moved = m.shuffle(m.shuffle(x, m.const(32, 7)), m.const(32, 9)), m.shuffle(known, m.lane())
-    return joined(m, w, [*moved, m.ballot(m.const(1, 1)), m.ballot(m.const(1, 0))])
+    return joined(m, [*moved, m.ballot(m.const(1, 1)), m.ballot(m.const(1, 0))])
 
 
 GROUPS = {

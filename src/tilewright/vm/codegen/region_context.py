@@ -9,7 +9,7 @@ import llvmlite.ir as ir
 
 from ...native.llvm_types import I8, I32, I64, POINTER, call
 from ...native.native_language import Native
-from ..llvm.folding_builder import FoldingBuilder, broadcast_of, constant_of
+from ..llvm.folding_builder import FoldingBuilder, scalar_of
 from ..llvm.llvm_primitives import LlvmValues
 from ..program.evaluator import Evaluator, Value
 from ..program.program import Program
@@ -115,8 +115,9 @@ class RegionContext(LlvmValues, Evaluator):
 
     def first(self, value: Value) -> ir.Value:
         """The value in the first lane whose guard holds."""
-        if constant_of(value) is not None or broadcast_of(value) is not None:
-            return self.b.extract_element(value, I32(0))
+        scalar = scalar_of(value)
+        if scalar is not None:
+            return scalar
         lane = self.b.cttz(self.mask, ir.IntType(1)(0))
         return self.b.extract_element(value, self.b.and_(lane, I32(LANES - 1)))
 

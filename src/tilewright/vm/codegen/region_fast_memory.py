@@ -16,7 +16,7 @@ from ...native.llvm_types import I8, I32, I64, POINTER, declare
 from ...native.native_language import Native
 from ..engine import gather_scatter, memory_access, vector_access
 from ..llvm.expressions import Expr
-from ..llvm.folding_builder import broadcast_of, constant_of
+from ..llvm.folding_builder import constant_of, scalar_of
 from ..llvm.vector_memory import broadcast_scalar, load_vector, store_vector
 from ..program.evaluator import Value
 from ..state.records import CACHED_RANGES, RANK_SHIFT, Cta, LaunchRecord, Worker
@@ -244,9 +244,7 @@ class FastMemory(RegionPart):
 
     def uniform_scalar(self, value: Value) -> ir.Value | None:
         """The scalar that all lanes of a value hold; None if it is not known to be uniform."""
-        bits, scalar = constant_of(value), broadcast_of(value)
-        if bits is not None:
-            return value.type.element(bits)
+        scalar = scalar_of(value)
         if scalar is not None:
             return scalar
         if self.registers.uniform.get(id(value)) is value:

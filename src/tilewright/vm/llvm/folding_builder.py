@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.ir as ir
 
@@ -24,26 +24,62 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def constant_of(value: Value) -> int | None:
-    """The integer ≥ 0 that a constant holds, in every lane of a vector; None if it is no such."""
+    """The integer of a constant, ≥ 0, which all lanes of a vector have; None for other values."""
     if isinstance(value, TextConstant):
         return value.integer
     if isinstance(value, ir.Constant) and isinstance(value.constant, int):
-        return int(value.constant) & ones(value.type)
+        return int(value.constant) & (1 << width_of(value.type)) - 1
     return None
 
 
-def ones(type_: ir.Type) -> int:
-    """The integer whose bits are all set, in one lane."""
-    return (1 << width_of(type_)) - 1
-
-
-def broadcast_of(value: Value) -> Value | None:
-    """The scalar that the instruction ``value`` copies to every lane; None if it is no such."""
-    if not isinstance(value, ir.ShuffleVector) or constant_of(value.operands[2]) != 0:
+def scalar_of(vector: Value) -> Value | None:
+    """The scalar that all lanes of a constant or of a broadcast have; None for other values."""
+    bits = constant_of(vector)
+    if bits is not None:
+        return splat(element_of(vector.type), bits)
+    if not isinstance(vector, ir.ShuffleVector) or constant_of(vector.operands[2]) != 0:
         return None
-    lanes = value.operands[0]
+    lanes = vector.operands[0]
     first = isinstance(lanes, ir.InsertElement) and constant_of(lanes.operands[2]) == 0
     return lanes.operands[1] if first else None
+
+
+class _Rule(NamedTuple):
+    """How an operation of two integers folds. ``compute`` takes both and their width. A right
+    operand of ``neutral`` gives the left one; any operand of ``absorbing`` gives that constant. If
+    it ``commutes``, a left operand of ``neutral`` gives the right one.
+    """
+
+    compute: Callable[[int, int, int], int]
+    neutral: int = 0
+    absorbing: int | None = None
+    commutes: bool = False
+    is_shift: bool = False  # undefined for a count of the width or more
+
+    def fold(self, lhs: Value, rhs: Value) -> Value | None:
+        """The result without an instruction; None if it needs one."""
+        a, b, width = constant_of(lhs), constant_of(rhs), width_of(lhs.type)
+        if a is not None and b is not None and not (self.is_shift and b >= width):
+            return splat(lhs.type, self.compute(a, b, width))
+        ones = (1 << width) - 1
+        if self.absorbing is not None and self.absorbing & ones in (a, b):
+            return splat(lhs.type, self.absorbing)
+        if b == self.neutral & ones:
+            return lhs
+        return rhs if self.commutes and a == self.neutral & ones else None
+
+
+_RULES = {
+    "add": _Rule(lambda a, b, _: a + b, commutes=True),
+    "sub": _Rule(lambda a, b, _: a - b),
+    "mul": _Rule(lambda a, b, _: a * b, neutral=1, absorbing=0, commutes=True),
+    "and_": _Rule(lambda a, b, _: a & b, neutral=-1, absorbing=0, commutes=True),
+    "or_": _Rule(lambda a, b, _: a | b, absorbing=-1, commutes=True),
+    "xor": _Rule(lambda a, b, _: a ^ b, commutes=True),
+    "shl": _Rule(lambda a, b, _: a << b, is_shift=True),
+    "lshr": _Rule(lambda a, b, _: a >> b, is_shift=True),
+    "ashr": _Rule(lambda a, b, width: _signed(a, width) >> b, is_shift=True),
+}
 
 
 class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no types
@@ -53,78 +89,39 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
         super().__init__(block)
         self._bitcasts: dict[tuple[int, int], ir.CastInstr] = {}  # by the ids of block and operand
 
+    def _fold(self, op: str, lhs: Value, rhs: Value, name: str) -> Value:
+        folded = _RULES[op].fold(lhs, rhs)
+        return getattr(super(), op)(lhs, rhs, name) if folded is None else folded
+
     def add(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None:
-            return splat(lhs.type, a + b)
-        if a == 0 or b == 0:
-            return lhs if b == 0 else rhs
-        return super().add(lhs, rhs, name)
+        return self._fold("add", lhs, rhs, name)
 
     def sub(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None:
-            return splat(lhs.type, a - b)
-        return lhs if b == 0 else super().sub(lhs, rhs, name)
+        return self._fold("sub", lhs, rhs, name)
 
     def mul(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None:
-            return splat(lhs.type, a * b)
-        if a == 0 or b == 0:
-            return splat(lhs.type, 0)
-        if a == 1 or b == 1:
-            return lhs if b == 1 else rhs
-        return super().mul(lhs, rhs, name)
+        return self._fold("mul", lhs, rhs, name)
 
     def and_(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b, every = constant_of(lhs), constant_of(rhs), ones(lhs.type)
-        if a is not None and b is not None:
-            return splat(lhs.type, a & b)
-        if a == 0 or b == 0:
-            return splat(lhs.type, 0)
-        if a == every or b == every:
-            return lhs if b == every else rhs
-        return super().and_(lhs, rhs, name)
+        return self._fold("and_", lhs, rhs, name)
 
     def or_(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b, every = constant_of(lhs), constant_of(rhs), ones(lhs.type)
-        if a is not None and b is not None:
-            return splat(lhs.type, a | b)
-        if a == every or b == every:
-            return splat(lhs.type, every)
-        if a == 0 or b == 0:
-            return lhs if b == 0 else rhs
-        return super().or_(lhs, rhs, name)
+        return self._fold("or_", lhs, rhs, name)
 
     def xor(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None:
-            return splat(lhs.type, a ^ b)
-        if a == 0 or b == 0:
-            return lhs if b == 0 else rhs
-        return super().xor(lhs, rhs, name)
+        return self._fold("xor", lhs, rhs, name)
+
+    def shl(self, lhs: Value, rhs: Value, name: str = "") -> Value:
+        return self._fold("shl", lhs, rhs, name)
+
+    def lshr(self, lhs: Value, rhs: Value, name: str = "") -> Value:
+        return self._fold("lshr", lhs, rhs, name)
+
+    def ashr(self, lhs: Value, rhs: Value, name: str = "") -> Value:
+        return self._fold("ashr", lhs, rhs, name)
 
     def not_(self, value: Value, name: str = "") -> Value:
         return self.xor(value, splat(value.type, -1), name)
-
-    def shl(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None and b < width_of(lhs.type):
-            return splat(lhs.type, a << b)
-        return lhs if b == 0 else super().shl(lhs, rhs, name)
-
-    def lshr(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None and b < width_of(lhs.type):
-            return splat(lhs.type, a >> b)
-        return lhs if b == 0 else super().lshr(lhs, rhs, name)
-
-    def ashr(self, lhs: Value, rhs: Value, name: str = "") -> Value:
-        a, b = constant_of(lhs), constant_of(rhs)
-        if a is not None and b is not None and b < width_of(lhs.type):
-            return splat(lhs.type, _signed(a, lhs.type) >> b)
-        return lhs if b == 0 else super().ashr(lhs, rhs, name)
 
     # --- comparison and choice ---
 
@@ -137,7 +134,8 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
     def icmp_signed(self, cmpop: str, lhs: Value, rhs: Value, name: str = "") -> Value:
         a, b = constant_of(lhs), constant_of(rhs)
         if a is not None and b is not None:
-            holds = _RELATIONS[cmpop](_signed(a, lhs.type), _signed(b, rhs.type))
+            width = width_of(lhs.type)
+            holds = _RELATIONS[cmpop](_signed(a, width), _signed(b, width))
             return splat(_like(lhs.type, 1), holds)
         return super().icmp_signed(cmpop, lhs, rhs, name)
 
@@ -161,7 +159,7 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
         bits = constant_of(value)
         if bits is None:
             return super().sext(value, typ, name)
-        return splat(typ, _signed(bits, value.type))
+        return splat(typ, _signed(bits, width_of(value.type)))
 
     def bitcast(self, value: Value, typ: ir.Type, name: str = "") -> Value:
         while isinstance(value, ir.CastInstr) and value.opname == "bitcast":
@@ -181,14 +179,12 @@ class FoldingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite has no typ
     # --- lanes ---
 
     def extract_element(self, vector: Value, idx: Value, name: str = "") -> Value:
-        bits, scalar = constant_of(vector), broadcast_of(vector)
-        if bits is not None:
-            return splat(element_of(vector.type), bits)
+        scalar = scalar_of(vector)
         return super().extract_element(vector, idx, name) if scalar is None else scalar
 
 
-def _signed(bits: int, type_: ir.Type) -> int:
-    return bits - (bits >> width_of(type_) - 1 << width_of(type_))
+def _signed(bits: int, width: int) -> int:
+    return bits - (bits >> width - 1 << width)
 
 
 def _signaling(bits: int) -> bool:
