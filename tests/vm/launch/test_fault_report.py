@@ -48,6 +48,28 @@ def test_fault_report_is_complete(on_step):
     assert "^^^^^^^^^^^^^^^^" in str(error)
 
 
+@pytest.mark.parametrize("on_step", STEPPED)
+@pytest.mark.parametrize(
+    ("offset", "kind"), [(0, ""), (4, ""), (8, "out of bounds"), (6, "misaligned")]
+)
+def test_parameters_at_constant_addresses(offset, kind, on_step):
+    """Those within the parameters are read without a check, by active lanes or none."""
+    text = f""".version 8.0\n.target sm_90\n.address_size 64
+    .visible .entry k(.param .u32 n, .param .u32 m) {{
+      .reg .u32 %r<2>; .reg .pred %p; mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 40;
+      ld.param.u32 %r1, [n]; @%p ld.param.u32 %r1, [n+{offset}];
+      setp.ne.u32 %p, %r1, 7; @%p trap; ret;
+    }}"""
+    machine = Machine()
+    machine.load(text)
+    if not kind:
+        machine.launch("k", 1, 64, [7, 7], on_step=on_step)
+        return
+    with pytest.raises(VmFault, match=f"ld.param.u32 of 4 bytes at {offset:#x}") as caught:
+        machine.launch("k", 1, 64, [7, 7], on_step=on_step)
+    assert (caught.value.kind, caught.value.thread) == (kind, (40, 0, 0))
+
+
 def test_the_first_fault_is_the_same_on_any_number_of_cores():
     """Every CTA faults, the first ones late."""
     text = kernel("""
