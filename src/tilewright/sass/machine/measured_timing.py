@@ -4,7 +4,7 @@
 kind, an instruction, and its cycles:
 
     fixed R   FFMA R16, R8, R9, R10   alu a=5; fma a=4; …   the least stall before each consumer
-    chain     MUFU.EX2 R16, R16       17.47                 from issue to the end of its barrier
+    chain     MUFU.EX2 R16, R16       16.77                 from issue to the end of its barrier
     rate      IMAD {d}, R8, R9, R11   0.508                 of an SM for a warp's instruction
 """
 
