@@ -124,6 +124,92 @@ def test_lanes_of_maxwell_meet_again_and_call() -> None:
     assert not cta.control.tokens
 
 
+APART = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:f LOP3.LUT P1, R1, R0, 0x1, RZ, 0xc0, !PT
+--:-:-:-:f ISETP.GE.U32.AND P0, PT, R0, 0x10, PT
+--:-:-:-:f MOV R2, RZ
+--:-:-:-:f BSSY B1, `(.L_end)
+--:-:-:-:f @P0 BRA `(.L_half)
+--:-:-:-:f BSSY B0, `(.L_meet)
+--:-:-:-:f @P1 BRA `(.L_far)
+--:-:-:-:f MOV R2, 0x1
+.L_meet:
+--:-:-:-:f BSYNC B0
+--:-:-:-:f IADD3 R2, R2, 0x10, RZ
+--:-:-:-:f BRA `(.L_end)
+.L_half:
+--:-:-:-:f BSSY B0, `(.L_join)
+--:-:-:-:f @P1 BRA `(.L_farther)
+--:-:-:-:f MOV R2, 0x2
+.L_join:
+--:-:-:-:f BSYNC B0
+--:-:-:-:f IADD3 R2, R2, 0x20, RZ
+.L_end:
+--:-:-:-:f BSYNC B1
+--:-:-:-:f EXIT
+.L_far:
+--:-:-:-:f BRA `(.L_meet)
+.L_farther:
+--:-:-:-:f BRA `(.L_join)"""
+
+
+def test_lanes_that_are_apart_use_one_barrier_register() -> None:
+    cta = run_text(APART, 90)
+    assert np.array_equal(cta.state.registers[2, 0], [0x11, 0x10] * 8 + [0x22, 0x20] * 8)
+    assert not cta.control.tokens
+
+
+GENERIC = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+--:-:2:-:2 S2R R1, SR_SWINHI
+03:-:-:-:f LOP3.LUT P1, R3, R0, 0x1, RZ, 0xc0, !PT
+--:-:-:-:f IADD3 R2, R0, 0x100, RZ
+--:-:-:-:f SHF.L.U32 R0, R0, 0x2, RZ
+--:-:-:-:f @P1 MOV R1, 0x7f
+--:-:-:-:f @P1 MOV R0, 0x8
+--:-:-:-:f ST.E desc[UR4][R0.64], R2
+--:-:1:-:2 LD.E R3, desc[UR4][R0.64]
+01:-:-:-:5 EXIT"""
+
+
+def test_generic_addresses_are_of_shared_and_of_local_memory() -> None:
+    cta = run_text(GENERIC, 90)
+    values = np.arange(0x100, 0x120, dtype=np.uint32)
+    assert np.array_equal(cta.state.registers[3, 0], values)
+    assert np.array_equal(cta.shared.bytes.view(np.uint32)[:32:2], values[::2])
+    assert np.array_equal(cta.state.local[0, 1::2, 8:12].copy().view(np.uint32)[:, 0], values[1::2])
+
+
+def test_an_address_has_a_scale() -> None:
+    text = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:2 STS [R0.X8+0x4], R0
+--:-:1:-:2 LDS R1, [R0.X8+0x4]
+01:-:-:-:5 EXIT"""
+    cta = run_text(text, 80)
+    assert np.array_equal(cta.state.registers[1, 0], np.arange(32))
+    assert np.array_equal(cta.shared.bytes.view(np.uint32)[1:64:2], np.arange(32))
+
+
+def test_a_borrow_of_lea_and_parts_of_registers() -> None:
+    text = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:f IMAD R1, R0, 0x8000000, RZ
+--:-:-:-:f LEA R2, P0, -R1, 0x5, 0x4
+--:-:-:-:f SEL R3, RZ, 0x1, P0
+--:-:-:-:f LOP3.LUT R4, R1, 0x81f2c0, RZ, 0xfc, !PT
+--:-:1:-:2 I2F.U8 R5, R4.B1
+--:-:2:-:2 I2F.S8 R6, R4.B2
+--:-:3:-:2 I2F.S16 R7, R4
+07:-:-:-:f EXIT"""
+    registers = run_text(text, 90).state.registers[:, 0]
+    shifted = (registers[1].astype(np.uint64) << np.uint64(4)) & np.uint64(0xFFFFFFFF)
+    assert (shifted == 0).sum() == 16
+    assert np.array_equal(registers[3] == 0, shifted <= 5)
+    assert [set(registers[i].view(np.float32)) for i in (5, 6, 7)] == [{242}, {-127}, {-3392}]
+
+
 RACE = """\
 --:-:1:-:2 S2R R0, SR_TID.X
 01:-:-:-:5 SHF.L.U32 R1, R0, 0x2, RZ
@@ -142,6 +228,19 @@ def test_a_missing_barrier_is_a_race() -> None:
     assert [f.rule for f in wrong] == ["shared-race"]
 
 
+CROSSED = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:f ISETP.GE.U32.AND P0, PT, R0, 0x10, PT
+--:-:-:-:f BSSY B0, `(.L_0)
+--:-:-:-:f BSSY B1, `(.L_0)
+--:-:-:-:f @P0 BRA `(.L_0)
+--:-:-:-:f BSYNC B0
+--:-:-:-:f EXIT
+.L_0:
+--:-:-:-:f BSYNC B1
+--:-:-:-:f EXIT"""
+
+
 @every_row(
     "text, message",
     [
@@ -150,6 +249,7 @@ def test_a_missing_barrier_is_a_race() -> None:
         ("--:-:-:-:5 FADD R1, R2, R3", "execution must end with EXIT"),
         ("--:-:-:-:5 MUFU.SIN R1, R2\n--:-:-:-:5 EXIT", "must know an instruction"),
         (".L_0:\n--:-:-:-:5 BRA `(.L_0)", "must issue at most"),
+        (CROSSED, "threads wait to reconverge"),
     ],
 )
 def test_what_cannot_run_is_a_typed_error(text: str, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...errors import SassError
 from ..finding import SassFinding
 from ..sass_text import ALWAYS, SassText
 from .code_paths import SassCode
-from .device_memory import ByteSpace, SassFault, SassMemory
+from .device_memory import WINDOWS, ByteSpace, SassFault, SassMemory
 from .hazards import dependency_barriers
 from .operations.float_operations import FLOAT_OPERATIONS
 from .operations.integer_operations import INTEGER_OPERATIONS
@@ -132,6 +132,18 @@ def _target(kind: str, number: int) -> tuple[str, int]:
     return kind[:-1], number
 
 
+def _in_windows(where: Array, active: Array) -> Iterator[tuple[str, Array, Array]]:
+    """The memories that generic addresses lie in: name, addresses there, lanes."""
+    upper, rest = where >> 32, active
+    for name, window in WINDOWS.items():
+        lanes = active & (upper == window)
+        rest = rest & ~lanes
+        if lanes.any():
+            yield name, where & 0xFFFFFFFF, lanes
+    if rest.any():
+        yield "global", where, rest
+
+
 class CtaRun:
     """One CTA: ``run`` issues instructions until all threads have exited."""
 
@@ -182,7 +194,9 @@ class CtaRun:
             return np.full((1, 1), self.position["XYZ".index(name[-1])], np.uint32)
         if name.startswith("SR_CLOCK"):
             return np.full((1, 1), self.clock & 0xFFFFFFFF, np.uint32)
-        if name in ("SRZ", "SR_CgaCtaId", "SR_VIRTID"):
+        if name == "SR_SWINHI":
+            return np.full((1, 1), WINDOWS["shared"], np.uint32)
+        if name in ("SRZ", "SR_CgaCtaId", "SR_VIRTID", "SR_LMEMHIOFF"):  # the stack may reach 0
             return np.zeros((1, 1), np.uint32)
         raise SassError(f"a special register must be known to the SASS machine, got {name}")
 
@@ -193,6 +207,13 @@ class CtaRun:
         self, group: ThreadGroup, space: str, where: Array, active: Array, width: int
     ) -> list[Array]:
         """Words of the active lanes, which are flattened in order of warps."""
+        if space == "generic":
+            found = [np.zeros(active.shape, np.uint32) for _ in range(max(1, width // 4))]
+            for name, offsets, lanes in _in_windows(where, active):
+                loaded = self.load(group, name, offsets, lanes, width)
+                for value, part in zip(found, loaded, strict=True):
+                    value[lanes] = part
+            return [value[active] for value in found]
         if space == "local":
             return self._local(group, where, active, width, None)
         if space == "shared":
@@ -204,6 +225,10 @@ class CtaRun:
         words: list[Array],
     ) -> None:  # fmt: skip
         """Write words of the active lanes."""
+        if space == "generic":
+            for name, offsets, lanes in _in_windows(where, active):
+                self.store(group, name, offsets, lanes, width, [w[lanes[active]] for w in words])
+            return
         if space == "local":
             self._local(group, where, active, width, words)
             return
@@ -233,7 +258,7 @@ class CtaRun:
         self, group: ThreadGroup, where: Array, active: Array, width: int,
         words: list[Array] | None,
     ) -> list[Array]:  # fmt: skip
-        """Local memory is bytes of each thread; 64-bit addresses are not mapped."""
+        """Local memory is bytes of each thread."""
         size = self.launch.local_bytes
         base = (self.thread[group.rows] * size)[active]
         flat = ByteSpace("local", 0)
@@ -278,6 +303,8 @@ class CtaRun:
             self._burst(chosen, index, min(others, default=1 << 30))
             if self.clock > steps:
                 raise SassFault(f"a kernel must issue at most {steps} instructions")
+        if control.alive.any():
+            raise SassFault("threads wait to reconverge with others that never come")
         return self.clock
 
     def _lockstep(self, ready: list[WarpFragment], index: int) -> list[WarpFragment]:

@@ -12,6 +12,8 @@ from ...errors import SassError
 Array = npt.NDArray[Any]
 _BASE = 0x100000  # below it every address is a fault
 _ALIGNMENT = 256
+# The upper halves of generic addresses of shared and of local memory; others are global.
+WINDOWS = {"shared": 0x7E, "local": 0x7F}
 
 
 class SassFault(SassError):

@@ -20,7 +20,7 @@ from ..cubin_file import CubinFile
 from ..finding import SassFinding
 from .code_paths import SassCode
 from .cta_run import CtaRun, SassLaunch, prepared
-from .device_memory import SassFault, SassMemory
+from .device_memory import WINDOWS, SassFault, SassMemory
 from .hazards import function_code
 
 Array = npt.NDArray[Any]
@@ -28,6 +28,7 @@ _PARAMETER_INFO = 0x17  # KPARAM_INFO: number, ordinal and offset, and the size 
 _PARAMETER_BASE = {52: 0x140, 80: 0x160, 90: 0x210}
 _GEOMETRY = {52: (0x8, 0x14), 80: (0x0, 0xC), 90: (0x0, 0xC)}  # block's and grid's sizes in c[0][…]
 _STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
+_WINDOW_BASES = {80: {"shared": 0x18, "local": 0x20}, 90: {"local": 0x20}}  # generic addresses
 _LOCAL_BYTES = 0x1000  # of a thread
 _CONSTANT_BYTES = 0x2000
 
@@ -167,6 +168,8 @@ class SassMachine:
         for base, sizes in zip(_GEOMETRY[self.cubin.sm], (block, grid), strict=True):
             constants[base // 4 : base // 4 + 3] = sizes
         constants[_STACK_POINTER[self.cubin.sm] // 4] = _LOCAL_BYTES
+        for name, byte in _WINDOW_BASES.get(self.cubin.sm, {}).items():
+            constants[byte // 4 + 1] = WINDOWS[name]
 
 
 def bind_textures(machine: SassMachine, textures: Mapping[int, Array]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SassError
-from ..sass_text import SassText
+from ..sass_text import SassOperand, SassText
 from .operations.operand_reader import predicate_source, word_source
 from .thread_state import LANES, ThreadGroup
 
@@ -57,7 +57,7 @@ class WarpControl:
             WarpFragment(w, lanes.copy(), 0) for w, lanes in enumerate(threads) if lanes.any()
         ]
         self.tokens: list[Token] = []
-        self.registers: dict[tuple[int, int], Token] = {}  # barrier registers: (warp, number)
+        self.registers: dict[tuple[int, int], list[Token | None]] = {}  # (warp, B#): of each lane
         self.barrier_counts: dict[int, int] = {}
         self.epoch = 0  # counts CTA barriers
 
@@ -186,23 +186,41 @@ class WarpControl:
     def _open(self, text: SassText, fragment: WarpFragment) -> None:
         token = Token(fragment.warp, "BSYNC", fragment.mask.copy(), -1)
         self.tokens.append(token)
-        self.registers[fragment.warp, int(text.operands[0].numbers[0])] = token
+        register = self._register(text.operands[0], fragment)
+        for lane in np.flatnonzero(fragment.mask):
+            register[lane] = token
 
-    def _register(self, text: SassText, fragment: WarpFragment) -> Token:
-        number = int(text.operands[-1].numbers[0])
-        token = self.registers.get((fragment.warp, number))
-        if token is None:
-            raise SassError(f"{text.opcode} must name a barrier that BSSY has set, got B{number}")
-        return token
+    def _register(self, operand: SassOperand, fragment: WarpFragment) -> list[Token | None]:
+        """The token that each lane has in a barrier register: lanes that are apart may use the same
+        one.
+        """
+        key = fragment.warp, int(operand.numbers[0])
+        return self.registers.setdefault(key, [None] * LANES)
+
+    def _held(
+        self, text: SassText, fragment: WarpFragment, lanes: Array
+    ) -> list[tuple[Token, Array]]:
+        """The tokens that lanes have in the register of BSYNC or BREAK, with their lanes."""
+        register = self._register(text.operands[-1], fragment)
+        found: dict[int, tuple[Token, Array]] = {}
+        for lane in np.flatnonzero(lanes):
+            token = register[lane]
+            if token is None:
+                number = text.operands[-1].numbers[0]
+                raise SassError(
+                    f"{text.opcode} must name a barrier that BSSY has set, got B{number}"
+                )
+            found.setdefault(id(token), (token, np.zeros(LANES, bool)))[1][lane] = True
+        return list(found.values())
 
     def _close(self, text: SassText, fragment: WarpFragment, lanes: Array) -> None:
-        if lanes.any():
-            token = self._register(text, fragment)
+        for token, holders in self._held(text, fragment, lanes):
             token.index, token.below = fragment.index, fragment.stack
-            self._arrive(token, fragment, lanes)
+            self._arrive(token, fragment, holders)
 
     def _leave(self, text: SassText, fragment: WarpFragment, lanes: Array) -> None:
-        self._register(text, fragment).mask &= ~lanes
+        for token, holders in self._held(text, fragment, lanes):
+            token.mask &= ~holders
 
     def _release(self) -> None:
         """Let the lanes of complete tokens go on together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..thread_state import ThreadGroup
 from . import float_bits
 from .integer_operations import combined
 from .operand_reader import float_source, predicate_source, word_source
-from .operation_operands import Array, Operation, OperationOperands, signed, word
+from .operation_operands import Array, Operation, OperationOperands, word
 from .packed_operations import PACKED_OPERATIONS
 
 _ONE, _MINUS_ZERO = np.uint32(0x3F800000), np.uint32(0x80000000)
@@ -93,17 +94,21 @@ def approximate(o: OperationOperands) -> Operation:
 
 
 def from_integer(o: OperationOperands) -> Operation:
-    """I2F and I2FP: a 32-bit integer to f32."""
-    if o.modifiers & {"F64", "F16", "BF16", "S8", "U8", "S16", "U16"}:
-        raise SassError(f"I2F must be of 32 or 64 bits to F32 in the SASS machine, got {o.opcode}")
+    """I2F and I2FP: an integer to f32; one of 8 or 16 bits is a part of its register."""
+    if o.modifiers & {"F64", "F16", "BF16"}:
+        raise SassError(f"I2F must be to F32 in the SASS machine, got {o.opcode}")
     a = word_source(o.sources[0])
     mark = o.sources[0].marks
     if o.modifiers & {"U64", "S64"}:
         return _from_long(o)
+    kind = next((m for m in o.modifiers if m[0] in "US" and m[1:].isdigit()), "S32")
+    bits, part = int(kind[1:]), re.search(r"\.[BH]([1-3])", mark)
+    low = bits * int(part[1]) if part else 0
 
     def run(group: ThreadGroup) -> list[Array]:
-        x = a(group)
-        value = x.astype(np.int64) if o.has("U32") else signed(x)
+        value = a(group).astype(np.int64) >> low & (1 << bits) - 1
+        if kind[0] == "S":
+            value = value - (value >> bits - 1 << bits)
         value = np.abs(value) if "|" in mark else value
         value = -value if "-" in mark else value
         double = value.astype(np.float64)

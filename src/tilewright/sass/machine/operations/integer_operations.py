@@ -149,12 +149,15 @@ def predicate_logic3(o: OperationOperands) -> Operation:
 
 
 def load_effective_address(o: OperationOperands) -> Operation:
-    """LEA: (a << shift) + b, .HI takes the high word of {c, a} << shift."""
+    """LEA: (a << shift) + b, .HI takes the high word of {c, a} << shift. What is shifted is negated
+    behind the shift, so that a borrow is right where nothing is left of it.
+    """
     high, chain, extends = o.has("HI"), o.has("X"), o.has("SX32")
     a, second = o.sources[0], _sum_terms(o.sources[1], chain)
     values = [x for x in o.sources if x.kind not in ("P#", "UP#")]
     amount = int(values[-1].numbers[0])
-    first = integer_source(a)
+    first, inverted = word_source(a), "-" in a.marks or "~" in a.marks
+    ones = second[1] + int("-" in a.marks and not chain)
     third = word_source(o.sources[2]) if high and not extends else None
     carry = o.predicates()[-1] if chain else None
 
@@ -165,7 +168,8 @@ def load_effective_address(o: OperationOperands) -> Operation:
             upper = (signed(x) >> 32).astype(np.uint64) if extends else wide(third(group)) if (
                 third) else np.uint64(0)  # fmt: skip
             shifted = (wide(x) | upper << np.uint64(32)) << np.uint64(amount) >> np.uint64(32)
-        total = (shifted & _WORD) + wide(second[0](group)) + np.uint64(second[1])
+        shifted = ~shifted if inverted else shifted
+        total = (shifted & _WORD) + wide(second[0](group)) + np.uint64(ones)
         if carry is not None:
             total = total + carry(group)
         return _ordered(o, word(total), [total >> np.uint64(32) != 0])

@@ -114,7 +114,8 @@ def predicate_source(operand: SassOperand) -> Reader:
 
 
 def address_source(operand: SassOperand) -> Reader:
-    """The sum of an address's parts as int64: ``[R2.64+0x10]``, ``[R5+UR4]``, ``desc[UR4][R2.64]``.
+    """The sum of an address's parts as int64: ``[R2.64+0x10]``, ``[R5.X4+UR4]``,
+    ``desc[UR4][R2.64]``.
 
     A descriptor is not part of the address.
     """
@@ -122,16 +123,14 @@ def address_source(operand: SassOperand) -> Reader:
     if kind.startswith("desc["):
         kind, numbers = kind[kind.index("]") + 1 :], numbers[1:]
     parts: list[Reader] = []
-    body = kind.strip("[]")
-    for part in body.replace("+#", "+#").split("+"):
-        if not part:
-            continue
-        number = int(numbers.pop(0)) if "#" in part else 0
-        parts.append(_address_part(part, number, kind))
+    for part in kind.strip("[]").split("+"):
+        if part:
+            own = [int(numbers.pop(0)) for _ in range(part.count("#"))]
+            parts.append(_address_part(part, *(own or [0])))
     return lambda group: sum((p(group) for p in parts), np.zeros((1, 1), np.int64))
 
 
-def _address_part(part: str, number: int, kind: str) -> Reader:
+def _address_part(part: str, number: int, scale: int = 1) -> Reader:
     if part == "#":
         constant = np.full((1, 1), number, np.int64)
         return lambda group: constant
@@ -141,7 +140,4 @@ def _address_part(part: str, number: int, kind: str) -> Reader:
             group.read(file, number).astype(np.int64)
             | group.read(file, number + 1).astype(np.int64) << 32
         )
-    if ".X" in part:
-        scale = int(part.split(".X")[1])
-        return lambda group: group.read(file, number).astype(np.int64) * scale
-    return lambda group: group.read(file, number).astype(np.int64)
+    return lambda group: group.read(file, number).astype(np.int64) * scale
