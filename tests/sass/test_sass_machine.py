@@ -181,6 +181,37 @@ def test_generic_addresses_are_of_shared_and_of_local_memory() -> None:
     assert np.array_equal(cta.state.local[0, 1::2, 8:12].copy().view(np.uint32)[:, 0], values[1::2])
 
 
+WARP = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:f ISETP.GE.U32.AND P0, PT, R0, 0x8, PT
+--:-:-:-:f @P0 BRA `(.L_0)
+--:-:-:-:f NOP
+.L_0:
+--:-:-:-:f WARPSYNC.ALL
+--:-:-:-:f VOTE.ANY R1, PT, P0
+--:-:-:-:f LOP3.LUT R2, R0, 0x3, RZ, 0xc0, !PT
+--:-:1:-:f MATCH.ANY R3, R2
+--:-:2:-:f REDUX UR4, R1
+--:-:-:-:f BAR.RED.POPC.DEFER_BLOCKING 0x0, P0
+--:-:3:-:f B2R.RESULT R4
+--:-:-:-:f VABSDIFF.U32 R5, R0, 0x10, R0
+--:-:-:-:f ATOMS.POPC.INC.32 RZ, [R2.X4+URZ]
+--:-:-:-:f BAR.SYNC.DEFER_BLOCKING 0x0
+--:-:4:-:f LDS R6, [R2.X4]
+0f:-:-:-:f EXIT"""
+
+
+def test_warps_meet_vote_match_and_reduce() -> None:
+    state = run_text(WARP, 90, 64).state
+    registers, lane = state.registers[:, 0], np.arange(32)
+    assert (registers[1] == 0xFFFFFF00).all()
+    assert np.array_equal(registers[3], 0x11111111 << (lane & 3))
+    assert state.uniform[4, 0, 0] == 0xFFFFFF00
+    assert (registers[4] == 56).all()
+    assert np.array_equal(registers[5], np.abs(lane - 16) + lane)
+    assert (registers[6] == 16).all()
+
+
 def test_an_address_has_a_scale() -> None:
     text = """\
 --:-:1:-:2 S2R R0, SR_TID.X

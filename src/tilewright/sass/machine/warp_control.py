@@ -2,7 +2,9 @@
 
 A *fragment* is some lanes of a warp at one instruction. Lanes that diverge meet again at a *token*:
 the lanes to wait for and where they go on. sm_5x keeps tokens on a stack (SSY … SYNC, PBK … BRK,
-CAL … RET); sm_70 and later in barrier registers (BSSY … BSYNC).
+CAL … RET); sm_70 and later in barrier registers (BSSY … BSYNC). At WARPSYNC the lanes of a mask
+meet, and at BRA.DIV and BRA.CONV, which ask whether they are together: here they wait until they
+are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy.typing as npt
 
 from ...errors import SassError
 from ..sass_text import SassOperand, SassText
-from .operations.operand_reader import predicate_source, word_source
+from .operations.operand_reader import integer_source, predicate_source, word_source
 from .thread_state import LANES, ThreadGroup
 
 Array = npt.NDArray[Any]
@@ -38,13 +40,16 @@ class Token:
 
 @dataclass(eq=False)
 class WarpFragment:
-    """Lanes of a warp at an instruction; ``waits`` for a CTA barrier (its number) or not."""
+    """Lanes of a warp at an instruction; ``waits`` for a CTA barrier (its number) or not, with
+    ``votes`` for its reduction.
+    """
 
     warp: int
     mask: Array
     index: int
     stack: tuple[Token, ...] = ()
     waits: int | None = None
+    votes: Array | None = None
 
 
 class WarpControl:
@@ -57,8 +62,11 @@ class WarpControl:
             WarpFragment(w, lanes.copy(), 0) for w, lanes in enumerate(threads) if lanes.any()
         ]
         self.tokens: list[Token] = []
+        self.meetings: dict[tuple[int, int, int], dict[int, WarpFragment]] = {}
         self.registers: dict[tuple[int, int], list[Token | None]] = {}  # (warp, B#): of each lane
         self.barrier_counts: dict[int, int] = {}
+        self.reductions: dict[int, str] = {}  # of CTA barriers: POPC, AND or OR
+        self.results: dict[int, int] = {}  # of each warp's last reduction
         self.epoch = 0  # counts CTA barriers
 
     def step(
@@ -79,7 +87,9 @@ class WarpControl:
         index: int,
     ) -> None:  # fmt: skip
         fragment.index = index + 1
-        if name in ("BRA", "JMP") and not text.opcode.startswith("BRA.DIV"):
+        if name == "WARPSYNC" or text.opcode in ("BRA.DIV", "BRA.CONV"):
+            self._meet(text, fragment, lanes, group, index)
+        elif name in ("BRA", "JMP"):
             self._branch(text, fragment, self._taken(text, lanes, group), index)
         elif name in ("BRX", "RET", "CALL") and self.code.sm >= 70:
             self._jump(name, text, fragment, lanes, group, index)
@@ -146,6 +156,34 @@ class WarpControl:
 
     def _exit(self, fragment: WarpFragment, lanes: Array) -> None:
         self.alive[fragment.warp] &= ~lanes
+        self._remove(fragment, lanes)
+
+    def _meet(
+        self, text: SassText, fragment: WarpFragment, lanes: Array, group: ThreadGroup, index: int
+    ) -> None:
+        """Let lanes wait for all others of a mask, at WARPSYNC wherever these are in the code."""
+        if not lanes.any():
+            return
+        if "COLLECTIVE" in text.opcode:
+            raise SassError(f"the SASS machine must know an instruction, got {text}")
+        values = np.full(1, 0xFFFFFFFF, np.uint32)
+        if not text.opcode.endswith(".ALL"):
+            masks = integer_source(text.operands[0])(group)[0]
+            values = np.unique(np.broadcast_to(masks, (LANES,))[lanes])
+        if len(values) > 1:
+            raise SassError(f"the lanes of a warp must name one mask, got several at {text}")
+        is_branch = text.opcode.startswith("BRA")
+        key = fragment.warp, int(values[0]), index if is_branch else -1
+        there = self.meetings.setdefault(key, {}).setdefault(
+            index, WarpFragment(fragment.warp, np.zeros(LANES, bool), index + 1, fragment.stack)
+        )
+        if text.opcode == "BRA.CONV":
+            self._branch(text, there, np.ones(LANES, bool), index)
+        there.mask = there.mask | lanes
+        self._remove(fragment, lanes)
+
+    def _remove(self, fragment: WarpFragment, lanes: Array) -> None:
+        """Take lanes out of a fragment."""
         fragment.mask = fragment.mask & ~lanes
         if not fragment.mask.any():
             self.fragments.remove(fragment)
@@ -179,9 +217,7 @@ class WarpControl:
 
     def _arrive(self, token: Token, fragment: WarpFragment, lanes: Array) -> None:
         token.arrived |= lanes
-        fragment.mask = fragment.mask & ~lanes
-        if not fragment.mask.any():
-            self.fragments.remove(fragment)
+        self._remove(fragment, lanes)
 
     def _open(self, text: SassText, fragment: WarpFragment) -> None:
         token = Token(fragment.warp, "BSYNC", fragment.mask.copy(), -1)
@@ -223,7 +259,14 @@ class WarpControl:
             token.mask &= ~holders
 
     def _release(self) -> None:
-        """Let the lanes of complete tokens go on together."""
+        """Let the lanes of complete tokens and meetings go on together."""
+        for key, places in list(self.meetings.items()):
+            warp, bits, _ = key
+            come = np.logical_or.reduce([x.mask for x in places.values()])
+            wanted = (bits >> np.arange(LANES) & 1).astype(bool) & self.alive[warp]
+            if not (wanted & ~come).any():
+                self.fragments += places.values()
+                del self.meetings[key]
         for token in list(self.tokens):
             wanted = token.mask & self.alive[token.warp]
             if (wanted & ~token.arrived).any():
@@ -251,7 +294,11 @@ class WarpControl:
             self.barrier_counts[number] = count
         if ".ARV" in text.opcode:
             raise SassError("BAR.ARV is not run by the SASS machine", hint="use BAR.SYNC")
-        fragment.waits = number
+        fragment.waits, fragment.votes = number, None
+        if ".RED." in text.opcode:
+            vote = np.broadcast_to(predicate_source(text.operands[-1])(group)[0], (LANES,))
+            fragment.votes = vote[fragment.mask]
+            self.reductions[number] = text.opcode.split(".")[2]
 
     def release_barriers(self) -> bool:
         """Let fragments go on whose barrier all threads, or the given number, have come to."""
@@ -261,8 +308,19 @@ class WarpControl:
             come = sum(int(f.mask.sum()) for f in waiting)
             wanted = self.barrier_counts.get(number, int(self.alive.sum()))
             if come >= min(wanted, int(self.alive.sum())):
+                votes = [f.votes for f in waiting if f.votes is not None]
+                result = _reduced(self.reductions[number], np.concatenate(votes)) if votes else None
                 for fragment in waiting:
                     fragment.waits = None
+                    if result is not None:
+                        self.results[fragment.warp] = result
                 released = True
                 self.epoch += 1
         return released
+
+
+def _reduced(kind: str, votes: Array) -> int:
+    """BAR.RED's result of all threads' votes."""
+    if kind == "POPC":
+        return int(votes.sum())
+    return int(votes.all() if kind == "AND" else votes.any())

@@ -116,6 +116,18 @@ def _field(value: Array, shift: int, bits: int, kind: str) -> Array:
     return np.where(field >> bits - 1, field - (1 << bits), field) if kind[0] == "S" else field
 
 
+def add_difference(o: OperationOperands) -> Operation:
+    """VABSDIFF: |a − b| + c."""
+    a, b, c = o.integers(3)
+    extend = wide if o.has("U32") else signed
+
+    def run(group: ThreadGroup) -> list[Array]:
+        x, y = (extend(read(group)).astype(np.int64) for read in (a, b))
+        return [word(np.abs(x - y) + signed(c(group)))]
+
+    return run
+
+
 def logic3(o: OperationOperands) -> Operation:
     """LOP3.LUT: any function of three words; its predicate is ``result ≠ 0``."""
     a, b, c = (integer_source(x) for x in o.sources[:3])
@@ -292,5 +304,5 @@ INTEGER_OPERATIONS: dict[str, Callable[[OperationOperands], Operation]] = {
     "IADD3": add3, "VIADD": add3, "IMAD": multiply_add, "IDP": dot4, "LOP3": logic3,
     "PLOP3": predicate_logic3, "LEA": load_effective_address, "ISETP": compare_integers,
     "SEL": select, "MOV": move, "VIMNMX": minmax, "IMNMX": minmax, "VIADDMNMX": add_minmax,
-    "IABS": absolute, **BIT_OPERATIONS,
+    "IABS": absolute, "VABSDIFF": add_difference, **BIT_OPERATIONS,
 }  # fmt: skip

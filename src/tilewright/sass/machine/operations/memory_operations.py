@@ -141,7 +141,9 @@ def fetch_texture(o: OperationOperands) -> Action:
 
 
 def atomic(o: OperationOperands) -> Action:
-    """RED and ATOM of 32-bit integers and f32 ADD, MIN, MAX, AND, OR, XOR, EXCH, CAS."""
+    """RED and ATOM of 32-bit integers and f32 ADD, MIN, MAX, AND, OR, XOR, EXCH, CAS; POPC.INC, by
+    which each lane adds 1.
+    """
     space = instruction_properties(o.sm, o.opcode).space
     at = next(i for i, x in enumerate(o.sources) if "[" in x.kind)
     address = address_source(o.sources[at])
@@ -167,7 +169,9 @@ def atomic(o: OperationOperands) -> Action:
 
 
 def _atomic_function(o: OperationOperands) -> Callable[..., Array]:
-    if o.modifiers & {"F16x2", "BF16x2", "F16", "F64", "INC", "DEC"} or o.has("POPC"):
+    if {"POPC", "INC"} <= o.modifiers and o.text.operands[0].numbers[0] == 255:
+        return lambda x: x + np.uint32(1)
+    if o.modifiers & {"F16x2", "BF16x2", "F16", "F64", "INC", "DEC", "POPC"}:
         raise SassError(f"an atomic must be of 32-bit integers or F32, got {o.opcode}")
     if o.has("F32"):
         return lambda x, y: (x.view(np.float32) + y.view(np.float32)).view(np.uint32)

@@ -107,12 +107,14 @@ def elect(o: OperationOperands) -> Action:
 
 
 def reduce_warp(o: OperationOperands) -> Action:
-    """REDUX: sum, minimum, maximum or a bitwise operation over the active lanes."""
+    """REDUX: sum, minimum, maximum or a bitwise operation, AND if none is named, over the active
+    lanes.
+    """
     source = word_source(o.sources[0])
     kind = np.int32 if o.has("S32") else np.uint32
-    functions = {"SUM": np.add, "MIN": np.minimum, "MAX": np.maximum, "AND": np.bitwise_and,
-                 "OR": np.bitwise_or, "XOR": np.bitwise_xor}  # fmt: skip
-    function = next((f for name, f in functions.items() if o.has(name)), np.add)
+    functions = {"SUM": np.add, "MIN": np.minimum, "MAX": np.maximum, "OR": np.bitwise_or,
+                 "XOR": np.bitwise_xor}  # fmt: skip
+    function = next((f for name, f in functions.items() if o.has(name)), np.bitwise_and)
     target = int(o.outputs[0].numbers[0])
 
     def run(group: ThreadGroup, active: Array) -> None:
@@ -128,6 +130,45 @@ def reduce_warp(o: OperationOperands) -> Action:
     return run
 
 
+def match(o: OperationOperands) -> Action:
+    """MATCH.ANY: the active lanes that have a lane's value; .ALL: all of them if all have the same
+    one, which its predicate tells, else none.
+    """
+    reads = [word_source(o.sources[0], i) for i in range(2 if o.has("U64") else 1)]
+
+    def run(group: ThreadGroup, active: Array) -> None:
+        same = active[:, :, None] & active[:, None, :]
+        for read in reads:
+            values = np.broadcast_to(read(group), active.shape)
+            same = same & (values[:, :, None] == values[:, None, :])
+        every = (same == active[:, None, :]).all(axis=2)
+        if o.has("ALL"):
+            same = same & every[:, :, None]
+        masks = (same * _LANE_BITS).sum(axis=2).astype(np.uint32)
+        for operand in o.outputs:
+            file = operand.kind[:-1]
+            value = every if file == "P" else masks
+            group.write(file, int(operand.numbers[0]), value, active)
+
+    return run
+
+
+def barrier_result(o: OperationOperands) -> Action:
+    """B2R.RESULT: what the last BAR.RED gave: a count, or whether all or any were true."""
+    if not o.has("RESULT"):
+        raise SassError(f"B2R must be B2R.RESULT in the SASS machine, got {o.text}")
+
+    def run(group: ThreadGroup, active: Array) -> None:
+        results = group.cta.control.results
+        found = np.array([[results.get(int(w), 0)] for w in group.indices], np.uint32)
+        for operand in o.outputs:
+            file = operand.kind[:-1]
+            value = found != 0 if file == "P" else found
+            group.write(file, int(operand.numbers[0]), value, active)
+
+    return run
+
+
 def refuse(o: OperationOperands) -> Action:
     """An instruction that the machine does not run."""
     raise SassError(f"the SASS machine must know an instruction, got {o.text}")
@@ -137,5 +178,5 @@ WARP_OPERATIONS: dict[str, Callable[[OperationOperands], Action]] = {
     **dict.fromkeys(("S2R", "S2UR", "CS2R"), special),
     **dict.fromkeys(("VOTE", "VOTEU"), vote),
     "R2UR": to_uniform, "P2R": pack_predicates, "R2P": unpack_predicates, "ELECT": elect,
-    "REDUX": reduce_warp,
+    "REDUX": reduce_warp, "MATCH": match, "B2R": barrier_result,
 }  # fmt: skip
