@@ -11,9 +11,10 @@ import pytest
 from ptxas import assemble, ptxas
 from rows import every_row
 from sass_cubins import ARCHITECTURES, QUICK, cubin, names
-from tilewright.errors import CubinError
+from tilewright.errors import CubinError, SassError
 from tilewright.sass import CodeMotion, CubinFile, with_code
 from tilewright.sass.elf_tables import FUNCTION
+from tilewright.sass.machine.sass_machine import SassMachine
 from tilewright.sass.nv_info import EXIT_OFFSETS
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
@@ -76,6 +77,8 @@ def test_a_relocatable_cubin_keeps_every_byte(arch: str) -> None:
     code, motion = grown(read.code("k"), [1, 2])
     changed = with_code(read, "k", code, motion)
     assert CubinFile.parse(changed.build()).section(".nv.global").size == 256
+    with pytest.raises(SassError, match="must be linked to run, got a relocatable one"):
+        SassMachine(read)
 
 
 def test_registers_and_barriers_are_edited_in_place() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import SassError
 from ..cubin_file import CubinFile
 from ..finding import SassFinding
 from .code_paths import SassCode
@@ -30,6 +31,7 @@ _GEOMETRY = {52: (0x8, 0x14), 80: (0x0, 0xC), 90: (0x0, 0xC)}  # block's and gri
 _STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
 _LOCAL_BYTES = 0x1000  # of a thread
 _CONSTANT_BYTES = 0x2000
+_RELOCATABLE = 1  # the file type of ``ptxas -c`` and ``nvcc -rdc=true``
 
 
 class SassMachine:
@@ -37,9 +39,15 @@ class SassMachine:
 
     ``races`` of the last run are data races on shared memory, ``traces`` (where asked for) the
     instructions that each warp of each CTA issued: (index, wavefronts in shared memory).
+    Raises SassError for a relocatable cubin, whose code lacks addresses.
     """
 
     def __init__(self, cubin: CubinFile, memory: int = 1 << 24) -> None:
+        if cubin.elf.header[1] == _RELOCATABLE:
+            raise SassError(
+                "a cubin must be linked to run, got a relocatable one",
+                hint="compile without -rdc=true, or link with nvlink",
+            )
         self.cubin = cubin
         self.memory = SassMemory(memory)
         self.textures: dict[int, Array] = {}
