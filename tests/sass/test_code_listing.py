@@ -248,6 +248,10 @@ def test_hostile_text_raises_typed_errors() -> None:
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(SassError, match="must be of sm_90"):
         encoding_table(35)
+    for wrong in ("90", [90]):
+        with pytest.raises(SassError, match="must be an integer, such as 90"):
+            encoding_table(wrong)  # type: ignore[arg-type]
+    assert encoding_table(50) is encoding_table(53) is encoding_table(52)
 
 
 def test_arguments_in_the_wrong_order_are_a_typed_error() -> None:

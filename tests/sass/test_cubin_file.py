@@ -69,6 +69,11 @@ RELOCATABLE = """
 """
 
 
+def test_a_path_is_no_cubin() -> None:
+    with pytest.raises(CubinError, match="a cubin must be bytes, got str"):
+        CubinFile.parse("a.cubin")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_relocatable_cubin_keeps_every_byte(arch: str) -> None:
     data = assemble(RELOCATABLE, arch, "-c").code  # .nv.shared and .nv.global have no file bytes

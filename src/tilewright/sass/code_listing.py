@@ -42,7 +42,7 @@ def decode_code(table: EncodingTable, code: bytes) -> list[tuple[int, SassInstru
     """
     if not isinstance(table, EncodingTable) or not isinstance(code, bytes | bytearray):
         kinds = type(table).__name__, type(code).__name__
-        raise SassError(f"code must be an encoding table's and bytes, got {kinds[0]} and {kinds[1]}")
+        raise SassError(f"code must be a table and bytes, got {kinds[0]} and {kinds[1]}")
     if len(code) % (16 if table.coding is VOLTA else _BUNDLE):
         raise SassError(f"code must be whole instructions, got {len(code)} bytes")
     return list(_decoded(table, code))

@@ -27,6 +27,7 @@ from .elf_tables import (
     parse_relocations,
     parse_symbols,
 )
+from .encoding_table import encoded_as
 from .nv_info import (
     BARRIER_COUNT,
     BYTE,
@@ -73,13 +74,13 @@ class CubinFile:
 
     @property
     def sm(self) -> int:
-        """The number of the architecture: 90 for sm_90 and sm_90a, which the file tells apart
-        only before CUDA 13.
+        """The number of the architecture whose encodings the code has: 90 for sm_90 and sm_90a,
+        which the file tells apart only before CUDA 13; 52 for sm_50 to sm_53.
         """
         flags = int(self.elf.header[7])
         ident = self.elf.header[0]
         new = isinstance(ident, bytes) and ident[8] >= _NEW_ABI
-        return flags >> 8 & 0xFF if new else flags & 0xFF
+        return encoded_as(flags >> 8 & 0xFF if new else flags & 0xFF)
 
     @property
     def instruction_size(self) -> int:

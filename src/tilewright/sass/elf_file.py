@@ -97,6 +97,10 @@ class ElfFile:
     @classmethod
     def parse(cls, data: bytes) -> ElfFile:
         """Read a CUDA ELF file. Raises CubinError for anything malformed or truncated."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            kind = type(data).__name__
+            raise CubinError(f"a cubin must be bytes, got {kind}", hint="Path(name).read_bytes()")
+        data = bytes(data)
         header = _header(data)
         _, _, _, _, _, programs, tables, _, _, _, count, _, number, names = header[:14]
         segments = tuple(
