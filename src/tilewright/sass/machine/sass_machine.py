@@ -31,6 +31,7 @@ _GEOMETRY = {52: (0x8, 0x14), 80: (0x0, 0xC), 90: (0x0, 0xC)}  # block's and gri
 _STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
 _LOCAL_BYTES = 0x1000  # of a thread
 _CONSTANT_BYTES = 0x2000
+_POINTER = 8  # bytes; sm_5x may have addresses of 4
 _RELOCATABLE = 1  # the file type of ``ptxas -c`` and ``nvcc -rdc=true``
 
 
@@ -83,13 +84,13 @@ class SassMachine:
         Raises SassFault for a bad access, a deadlock, or more than ``steps`` instructions;
         SassError for an instruction that the machine does not run.
         """
+        code = self.code(name)
         constants = self._constants(name)
         arrays = self._place(name, arguments, constants[0])
         grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
         self._geometry(constants[0], grid, block)
         section = self.cubin.index(f".nv.shared.{name}")
         static = self.cubin.elf.sections[section].size if section is not None else 0
-        code = self.code(name)
         launch = SassLaunch(
             code, prepared(code), self.memory, constants, self.textures, tuple(grid), tuple(block),
             static + shared_bytes, _LOCAL_BYTES, trace,
@@ -158,13 +159,9 @@ class SassMachine:
             if isinstance(value, np.ndarray):
                 address = self.memory.upload(value)
                 arrays.append((value, address))
-                data = address.to_bytes(size, "little")
-            elif isinstance(value, np.generic):
-                data = value.tobytes()
-            elif isinstance(value, bytes):
-                data = value
+                data = address.to_bytes(size if self.cubin.sm < 70 else _POINTER, "little")
             else:
-                data = int(value).to_bytes(size, "little", signed=value < 0)
+                data = _packed(value, size)
             if len(data) != size:
                 raise SassFault(f"a parameter of {name} must have {size} bytes, got {len(data)}")
             start = _PARAMETER_BASE[self.cubin.sm] + offset
@@ -175,6 +172,20 @@ class SassMachine:
         for base, sizes in zip(_GEOMETRY[self.cubin.sm], (block, grid), strict=True):
             constants[base // 4 : base // 4 + 3] = sizes
         constants[_STACK_POINTER[self.cubin.sm] // 4] = _LOCAL_BYTES
+
+
+def _packed(value: object, size: int) -> bytes:
+    """An argument that is no array. Raises SassFault for other types, such as Python's floats."""
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, int) or not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+        raise SassFault(
+            f"an argument must be an array, a NumPy scalar or an integer of {size} bytes,"
+            f" got {value!r:.80}"
+        )
+    return value.to_bytes(size, "little", signed=value < 0)
 
 
 def bind_textures(machine: SassMachine, textures: Mapping[int, Array]) -> None:
