@@ -88,6 +88,9 @@ def test_the_hint_of_a_float_is_what_can_be_encoded() -> None:
     with pytest.raises(SassError) as caught:
         assemble(SM_90, "--:-:-:-:1 FADD R0, R1, 0.1")
     assert caught.value.hint == "0.10000000149011612 is exact"
+    with pytest.raises(SassError, match="the low 12 bits of a float must be 0") as caught:
+        assemble(encoding_table(52), "--:-:-:-:1 FADD R0, R1, 0.10000000149011612")
+    assert caught.value.hint == "0.0999755859375 is exact"
 
 
 def test_the_control_code_of_a_raw_word_can_be_edited() -> None:

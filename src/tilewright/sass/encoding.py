@@ -75,6 +75,10 @@ class NumberField:
         value = float_bits(number, self.kind) if isinstance(number, float) else int(number)
         rest = value - self.constant
         step = min((abs(weight) for _, weight in self.bits), default=1)
+        if rest % step and self.kind[-1].isdigit():
+            low = step.bit_length() - 1
+            hint = f"{number_text(float_of(value - rest % step, self.kind))} is exact"
+            raise Unencodable(f"the low {low} bits of a float must be 0, got {number!r}", hint=hint)
         if rest % step:
             raise Unencodable(f"a number must be a multiple of {step}, got {number!r}")
         readings = (

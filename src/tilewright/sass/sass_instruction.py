@@ -99,7 +99,7 @@ def _encode(table: EncodingTable, text: SassText, next_offset: int) -> tuple[Sas
         try:
             return entry, entry.encode(text, next_offset)
         except Unencodable as error:
-            reason = error
+            reason = reason or error  # of the encoding with the most variable bits
     assert reason is not None
     _check_marks(entries, text)
     raise SassError(f"{text}: {reason.message}", hint=reason.hint) from reason
