@@ -239,6 +239,7 @@ def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> 
     """The cubin with a kernel's code, registers, barriers and attributes replaced. Attributes and
     relocations of instructions that stay are kept.
 
+    A kernel that calls other functions keeps at least its registers.
     ``name`` is by default that of the file's ``# Kernel:`` line. Raises CubinError for a kernel
     that the cubin does not have, and for needs beyond its limits.
     """
@@ -254,9 +255,20 @@ def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> 
     motion = kept_instructions(*codes, (len(before), len(kernel.code)))
     edited = with_code(cubin, name, kernel.code, motion, kernel.exits)
     edited = edited.with_attributes(name, _attributes(edited, name, kernel))
-    if kernel.registers:
-        edited = edited.with_registers(name, kernel.registers)
+    called = cubin.registers(name) if _calls_out(codes[1]) else 0
+    if kernel.registers or called:
+        edited = edited.with_registers(name, max(kernel.registers, called))
     return edited.with_barriers(name, kernel.barriers)
+
+
+def _calls_out(decoded: Sequence[tuple[int, SassInstruction]]) -> bool:
+    """Whether code calls other functions, which may need more registers than it names itself."""
+    texts = [x.text for _, x in decoded if x.text is not None]
+    return any(
+        t.opcode.startswith(("CALL.ABS", "JCAL"))
+        or (t.opcode.startswith("CALL") and t.operands[-1].kind != "#")
+        for t in texts
+    )
 
 
 def _attributes(cubin: CubinFile, name: str, kernel: AssembledKernel) -> list[InfoAttribute]:

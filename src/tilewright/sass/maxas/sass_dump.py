@@ -13,7 +13,7 @@ from ..encoding_table import encoded_as
 
 _FUNCTION = re.compile(r"^\s*(?:Function : (\S+)|\.section\s+\.text\.([^,\s]+))")
 _WORD = re.compile(r"/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
-_ARCH = re.compile(r"\bsm_(\d{2,3})")
+_ARCH = re.compile(r"\bsm_(\d{2,3})|\bEF_CUDA_SM(\d{2,3})\b")
 _FIRST_128_BIT = 70
 
 
@@ -42,7 +42,7 @@ class SassDump:
                 "a listing must have an architecture (sm_…) and words in hex, got neither or one",
                 hint="use cuobjdump -sass, or nvdisasm -hex -c",
             )
-        sm = encoded_as(int(arch[1]))
+        sm = encoded_as(int(arch[1] or arch[2]))
         group = 2 if sm >= _FIRST_128_BIT else 4
         for function_name, found in words.items():
             if len(found) % group:
