@@ -167,6 +167,15 @@ def test_arguments_that_do_not_fit_a_parameter_are_typed_errors() -> None:
     for value in (0.5, "1", None, 1 << 32, np.float64(1), -(1 << 32)):
         with pytest.raises(SassFault, match="4 bytes"):
             SassMachine(CubinFile.parse(data)).run("k", (1,), (32,), [value])
+    machine = SassMachine(CubinFile.parse(data))
+    for grid, block, shared in (
+        ((0,), (1,), 0),
+        ((1,), (5000,), 0),
+        (1, (1,), 0),
+        ((1,), (1,), -4),
+    ):
+        with pytest.raises(SassFault, match=r"must (be one to three|have at most 1024)"):
+            machine.run("k", grid, block, [1], shared_bytes=shared)  # type: ignore[arg-type]
     struct.pack_into("<I", data, 48, 0x320532)  # the file's architecture: sm_50
     SassMachine(CubinFile.parse(data)).run("k", (1,), (32,), [1])
     struct.pack_into("<I", data, 48, 0x4B054B)  # sm_75

@@ -40,12 +40,16 @@ def decode_code(table: EncodingTable, code: bytes) -> list[tuple[int, SassInstru
 
     Raises SassError if the code is not whole instructions, and for arguments of other types.
     """
-    if not isinstance(table, EncodingTable) or not isinstance(code, bytes | bytearray):
-        kinds = type(table).__name__, type(code).__name__
-        raise SassError(f"code must be a table and bytes, got {kinds[0]} and {kinds[1]}")
+    _check_code_types(table, code)
     if len(code) % (16 if table.coding is VOLTA else _BUNDLE):
         raise SassError(f"code must be whole instructions, got {len(code)} bytes")
     return list(_decoded(table, code))
+
+
+def _check_code_types(table: object, code: object) -> None:
+    if not isinstance(table, EncodingTable) or not isinstance(code, bytes | bytearray):
+        kinds = type(table).__name__, type(code).__name__
+        raise SassError(f"code must be a table and bytes, got {kinds[0]} and {kinds[1]}")
 
 
 def _decoded(table: EncodingTable, code: bytes) -> Iterator[tuple[int, SassInstruction]]:

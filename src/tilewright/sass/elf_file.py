@@ -97,10 +97,7 @@ class ElfFile:
     @classmethod
     def parse(cls, data: bytes) -> ElfFile:
         """Read a CUDA ELF file. Raises CubinError for anything malformed or truncated."""
-        if not isinstance(data, bytes | bytearray | memoryview):
-            kind = type(data).__name__
-            raise CubinError(f"a cubin must be bytes, got {kind}", hint="Path(name).read_bytes()")
-        data = bytes(data)
+        data = _as_bytes(data)
         header = _header(data)
         _, _, _, _, _, programs, tables, _, _, _, count, _, number, names = header[:14]
         segments = tuple(
@@ -204,6 +201,13 @@ class _Moves:
     def end(self, offset: int) -> int:
         """The new offset of what ended at ``offset``."""
         return offset + next(by for end, by in reversed(self._ends) if end <= offset)
+
+
+def _as_bytes(data: object) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        kind = type(data).__name__
+        raise CubinError(f"a cubin must be bytes, got {kind}", hint="Path(name).read_bytes()")
+    return bytes(data)
 
 
 def _header(data: bytes) -> tuple[int, ...]:

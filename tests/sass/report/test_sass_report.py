@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,10 @@ from tilewright.builder import f32, kernel, ptr
 from tilewright.cli import main
 from tilewright.errors import CubinError, SassError
 from tilewright.sass import CubinFile, disassemble, encoding_table
+from tilewright.sass.lint import lint_cubin
 from tilewright.sass.machine.hazards import function_code
+from tilewright.sass.machine.sass_machine import SassMachine
+from tilewright.sass.maxas import check_encodings, extract_kernel, list_kernels
 from tilewright.sass.report import annotate, diff_functions, insert_text
 from tilewright.sass.source_lines import source_places
 
@@ -90,6 +95,21 @@ def test_an_edited_listing_changes_what_differs(reduce: CubinFile) -> None:
     marks = [x[0] for x in diff_functions(reduce, slower, name)]
     assert marks.count("-") == marks.count("+") == 1
     assert diff_functions(reduce, reduce, name) == []
+
+
+def test_a_name_is_no_cubin(reduce: CubinFile) -> None:
+    calls: list[Callable[[Any], object]] = [
+        lint_cubin, list_kernels, check_encodings, SassMachine, lambda x: annotate(x, "f"),
+        lambda x: diff_functions(x, reduce, "f"), lambda x: insert_text(x, ""),
+        lambda x: extract_kernel(x, "f"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(CubinError, match="a cubin must be a CubinFile, got str"):
+            call("f.cubin")
+    with pytest.raises(CubinError, match="a section must exist"):
+        lint_cubin(reduce, "no_such_function")
+    with pytest.raises(CubinError, match="registers of"):
+        reduce.with_registers(reduce.functions[0], "64")  # type: ignore[arg-type]
 
 
 def test_a_listing_that_cannot_be_read(reduce: CubinFile) -> None:

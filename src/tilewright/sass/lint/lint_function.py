@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..finding import SassFinding
 from ..machine.code_paths import SassCode
 from ..machine.hazards import dependency_barriers, function_code, hazards
@@ -46,11 +46,13 @@ _STACK_POINTER = ("R", 1)
 
 
 def lint_cubin(cubin: CubinFile, function: str = "", speed: bool = False) -> list[SassFinding]:
-    """Findings of all functions, or of one. Raises SassError for unknown architectures."""
+    """Findings of all functions, or of one. Raises SassError for unknown architectures, CubinError
+    for an unknown function.
+    """
+    check_cubin(cubin)
     found: list[SassFinding] = []
-    for name in cubin.functions:
-        if function in ("", name):
-            found += lint_function(function_code(cubin, name), speed)
+    for name in [function] if function else cubin.functions:
+        found += lint_function(function_code(cubin, name), speed)
     return found
 
 

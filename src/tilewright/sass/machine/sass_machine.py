@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SassError
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..finding import SassFinding
 from .code_paths import SassCode
 from .cta_run import CtaRun, SassLaunch, prepared
@@ -31,6 +31,7 @@ _GEOMETRY = {52: (0x8, 0x14), 80: (0x0, 0xC), 90: (0x0, 0xC)}  # block's and gri
 _STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
 _LOCAL_BYTES = 0x1000  # of a thread
 _CONSTANT_BYTES = 0x2000
+_MOST_THREADS = 1024  # per block
 _POINTER = 8  # bytes; sm_5x may have addresses of 4
 _RELOCATABLE = 1  # the file type of ``ptxas -c`` and ``nvcc -rdc=true``
 
@@ -44,6 +45,7 @@ class SassMachine:
     """
 
     def __init__(self, cubin: CubinFile, memory: int = 1 << 24) -> None:
+        check_cubin(cubin)
         if cubin.elf.header[1] == _RELOCATABLE:
             raise SassError(
                 "a cubin must be linked to run, got a relocatable one",
@@ -81,18 +83,26 @@ class SassMachine:
         """Run a kernel. Arguments are arrays (copied to the machine and back), NumPy scalars, or
         integers (addresses); ``shared_bytes`` is dynamic shared memory.
 
-        Raises SassFault for a bad access, a deadlock, or more than ``steps`` instructions;
-        SassError for an instruction that the machine does not run.
+        Read-only arrays are not copied back.
+
+        Raises SassFault for sizes and arguments that no launch has, a bad access, a deadlock, or
+        more than ``steps`` instructions; SassError for an instruction that the machine does not
+        run.
         """
+        grid, block = _dimensions("grid", grid), _dimensions("block", block)
+        if np.prod(block) > _MOST_THREADS or shared_bytes < 0:
+            raise SassFault(
+                f"a launch must have at most {_MOST_THREADS} threads per block and no negative "
+                f"shared memory, got block {block} and {shared_bytes} bytes"
+            )
         code = self.code(name)
         constants = self._constants(name)
         arrays = self._place(name, arguments, constants[0])
-        grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
         self._geometry(constants[0], grid, block)
         section = self.cubin.index(f".nv.shared.{name}")
         static = self.cubin.elf.sections[section].size if section is not None else 0
         launch = SassLaunch(
-            code, prepared(code), self.memory, constants, self.textures, tuple(grid), tuple(block),
+            code, prepared(code), self.memory, constants, self.textures, grid, block,
             static + shared_bytes, _LOCAL_BYTES, trace,
         )  # fmt: skip
         self.races, self.traces, self.instructions = [], [], 0
@@ -158,7 +168,8 @@ class SassMachine:
         for (offset, size), value in zip(layout, arguments, strict=True):
             if isinstance(value, np.ndarray):
                 address = self.memory.upload(value)
-                arrays.append((value, address))
+                if value.flags.writeable:
+                    arrays.append((value, address))
                 data = address.to_bytes(size if self.cubin.sm < 70 else _POINTER, "little")
             else:
                 data = _packed(value, size)
@@ -172,6 +183,17 @@ class SassMachine:
         for base, sizes in zip(_GEOMETRY[self.cubin.sm], (block, grid), strict=True):
             constants[base // 4 : base // 4 + 3] = sizes
         constants[_STACK_POINTER[self.cubin.sm] // 4] = _LOCAL_BYTES
+
+
+def _dimensions(name: str, sizes: object) -> tuple[int, int, int]:
+    """Three sizes from one to three. Raises SassFault for what are not positive integers."""
+    found = tuple(sizes) if isinstance(sizes, Sequence) else ()
+    if not 1 <= len(found) <= 3 or not all(
+        isinstance(x, int | np.integer) and x > 0 for x in found
+    ):
+        raise SassFault(f"{name} must be one to three positive integers, got {sizes!r:.80}")
+    x, y, z = (*map(int, found), 1, 1)[:3]
+    return x, y, z
 
 
 def _packed(value: object, size: int) -> bytes:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...errors import CubinError
+from ...errors import CubinError, SassError
 from ..code_listing import assemble, decode_code
 from ..code_motion import CodeMotion
 from ..cubin_edit import with_code
-from ..cubin_file import TEXT, CubinFile
+from ..cubin_file import TEXT, CubinFile, check_cubin
 from ..edited_code import Decoded, motion_between
 from ..encoding import VOLTA
 from ..encoding_table import EncodingTable, encoding_table
@@ -34,6 +34,9 @@ def insert_text(cubin: CubinFile, text: str, file: str = "<sass>") -> CubinFile:
     line of what can't be encoded, CubinError for a listing without functions, of another
     architecture, or with a function that the cubin does not have.
     """
+    check_cubin(cubin)
+    if not isinstance(text, str):
+        raise SassError(f"a listing must be a string, got {type(text).__name__}")
     found = list(_HEADING.finditer(text))
     if not found:
         raise CubinError(
