@@ -96,7 +96,7 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
     row = instruction_properties(sm, text.opcode)
     if sm >= 70 and not control.yields and (control.stall == 0 or control.stall > 11):
         yield "long-stall", f"a stall of {control.stall} without yield", "set the yield flag"
-    leaves = name == "CALL" and text.guard != ALWAYS  # ptxas' way out of a loop: stall 1 on sm_80
+    leaves = name == "CALL" and text.guard != ALWAYS  # as ptxas leaves loops of sm_80
     least = 5 if (name in _BRANCHES and not leaves) or (name == "BAR" and sm < 70) else 0
     if control.stall < least and not (control.stall == 0 and control.yields):
         yield "branch-stall", f"{name} stalls for {control.stall} cycles", "stall at least 5"
