@@ -51,10 +51,16 @@ def test_a_listing_is_read_and_written_again() -> None:
 @every_row(
     "line, message",
     [
-        ("--:-:-:-:1 FFMA R0, R1", "FFMA R# R# must be an instruction of sm_90a"),
+        ("--:-:-:-:1 FFMA R0, R1", "FFMA R#, R# must be an instruction of sm_90a"),
         ("--:-:-:-:1 FFMAX R0, R1, R2, R3", "must be an instruction of sm_90a"),
         ("--:-:-:-:1 IADD3 R0, R1, 0x1ffffffff, RZ", "a number must fit into 32 bits"),
         ("--:-:-:-:1 FADD R0, R1, 0.1", "a float must be exact in f32"),
+        ("--:-:-:-:1 MOV R0, 5", "a number must be in hex here, got 5"),
+        ("--:-:-:-:1 FADD R0, R1, 0x5", "a number must be decimal here, got 0x5"),
+        ("--:-:-:-:1 MOV R0, c[0x0][0x3]", "a number must be a multiple of 4, got 3"),
+        ("--:-:-:-:1 S2R R0, SR_TIDX", " SR_TID.X "),
+        ("--:-:-:-:1 @P8 MOV R0, R1", "a guard must be P0 to P6 or PT, got P8"),
+        ("--:-:-:-:1 @P100 MOV R0, R1", "a guard must be P0 to P6 or PT, got P100"),
         ("--:-:-:-:1 FFMA R300, R1, R2, R3", "a number must fit into 8 bits, got 300"),
         ("--:-:-:-:1 FFMA R0, R1.H1_H1, R2, R3", "an operand's marks must be one of"),
         ("--:-:-:-:1 BRA `(.L_7)", "a label must be defined, got .L_7"),
@@ -78,12 +84,35 @@ def test_what_has_no_encoding_is_refused(line: str, message: str) -> None:
     assert caught.value.location is not None
 
 
+def test_the_hint_of_a_float_is_what_can_be_encoded() -> None:
+    with pytest.raises(SassError) as caught:
+        assemble(SM_90, "--:-:-:-:1 FADD R0, R1, 0.1")
+    assert caught.value.hint == "0.10000000149011612 is exact"
+    with pytest.raises(SassError, match="the low 12 bits of a float must be 0") as caught:
+        assemble(encoding_table(52), "--:-:-:-:1 FADD R0, R1, 0.10000000149011612")
+    assert caught.value.hint == "0.0999755859375 is exact"
+
+
+def test_the_control_code_of_a_raw_word_can_be_edited() -> None:
+    text = disassemble(SM_90, assemble(SM_90, "--:-:-:-:1 .word 0x1"))
+    assert text.startswith("--:-:-:-:1 ")
+    edited = disassemble(SM_90, assemble(SM_90, text.replace("--:-:-:-:1 ", "01:-:2:Y:5 ")))
+    assert edited.startswith("01:-:2:Y:5 ")
+
+
 def test_an_unknown_form_names_its_nearest_neighbours() -> None:
     with pytest.raises(SassError, match="FFMA"):
         assemble(SM_90, "--:-:-:-:1 FFMA.XY R0, R1, R2, R3")
     with pytest.raises(SassError) as caught:
         assemble(SM_90, "--:-:-:-:1 LDG.E.256 R0, desc[UR4][R2.64]")
     assert "nearest known: LDG.E" in caught.value.hint
+
+
+def test_control_codes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SassError, match="stall of a control code must be 0 to 15, got 16"):
+        _ = ControlCode(stall=16).bits
+    with pytest.raises(SassError, match="read of a control code must be 0 to 6, got 7"):
+        _ = ControlCode(read=7).bits
 
 
 def test_control_codes_are_read_and_written() -> None:
@@ -222,6 +251,10 @@ def test_hostile_text_raises_typed_errors() -> None:
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(SassError, match="must be of sm_90"):
         encoding_table(35)
+    for wrong in ("90", [90]):
+        with pytest.raises(SassError, match="must be an integer, such as 90"):
+            encoding_table(wrong)  # type: ignore[arg-type]
+    assert encoding_table(50) is encoding_table(53) is encoding_table(52)
 
 
 def test_arguments_in_the_wrong_order_are_a_typed_error() -> None:
@@ -229,6 +262,8 @@ def test_arguments_in_the_wrong_order_are_a_typed_error() -> None:
         assemble(LINES, "sm_90a")  # type: ignore[arg-type]
     with pytest.raises(SassError, match="got str and EncodingTable"):
         assemble(LINES, SM_90)  # type: ignore[arg-type]
+    with pytest.raises(SassError, match="got EncodingTable and str"):
+        disassemble(SM_90, LINES)  # type: ignore[arg-type]
 
 
 def test_jumps_of_sm_52_have_no_guard_and_textures_have_phases() -> None:

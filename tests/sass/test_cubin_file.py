@@ -8,12 +8,13 @@ import struct
 
 import pytest
 
-from ptxas import ptxas
+from ptxas import assemble, ptxas
 from rows import every_row
 from sass_cubins import ARCHITECTURES, QUICK, cubin, names
-from tilewright.errors import CubinError
+from tilewright.errors import CubinError, SassError
 from tilewright.sass import CodeMotion, CubinFile, with_code
 from tilewright.sass.elf_tables import FUNCTION
+from tilewright.sass.machine.sass_machine import SassMachine
 from tilewright.sass.nv_info import EXIT_OFFSETS
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
@@ -54,6 +55,35 @@ def test_every_cubin_of_the_corpus_keeps_every_byte(arch: str) -> None:
     made = {name: data for name in names() if (data := cubin(name, arch))}
     assert made or arch == "sm_52"
     assert not [name for name, data in made.items() if CubinFile.parse(data).build() != data]
+
+
+RELOCATABLE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .global .b32 g[64];
+.visible .entry k() {
+    .shared .b32 s[64]; .reg .b32 r;
+    ld.shared.u32 r, [s]; st.global.u32 [g], r; ret;
+}
+"""
+
+
+def test_a_path_is_no_cubin() -> None:
+    with pytest.raises(CubinError, match="a cubin must be bytes, got str"):
+        CubinFile.parse("a.cubin")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_relocatable_cubin_keeps_every_byte(arch: str) -> None:
+    data = assemble(RELOCATABLE, arch, "-c").code  # .nv.shared and .nv.global have no file bytes
+    read = CubinFile.parse(data)
+    assert read.build() == data
+    code, motion = grown(read.code("k"), [1, 2])
+    changed = with_code(read, "k", code, motion)
+    assert CubinFile.parse(changed.build()).section(".nv.global").size == 256
+    with pytest.raises(SassError, match="must be linked to run, got a relocatable one"):
+        SassMachine(read)
 
 
 def test_registers_and_barriers_are_edited_in_place() -> None:

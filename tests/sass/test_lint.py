@@ -35,6 +35,11 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("copy-barrier", "--:-:-:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("copy-barrier", "--:-:2:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("", "--:-:1:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
+        ("register-alignment", START + "--:-:1:-:2 LDS.128 R6, [R1]"),
+        ("register-alignment", START + "--:1:-:-:2 STS.64 [R2], R1"),
+        ("", START + "--:-:1:-:2 LDS.128 R8, [R1]"),
+        ("branch-stall", ".L_0:\n--:-:-:-:1 CALL.REL.NOINC `(.L_0)"),
+        ("", ".L_0:\n--:-:-:-:1 @!P0 CALL.REL.NOINC `(.L_0)"),
         ("unknown-word", "--:-:-:-:1 .word 0x00000000000000000000000000000fff"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import struct
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from rows import every_row
 from sass_cubins import code_of, cubin
 from tilewright import exact
 from tilewright.errors import SassError
-from tilewright.sass import CubinFile
+from tilewright.sass import CubinFile, encoding_table
 from tilewright.sass.machine.cta_run import CtaRun, SassLaunch, prepared, wavefronts
 from tilewright.sass.machine.device_memory import SassFault, SassMemory
 from tilewright.sass.machine.operations.float_bits import fma
 from tilewright.sass.machine.sass_machine import SassMachine
+from tilewright.sass.maxas import assemble_maxas, new_cubin
 
 FAMILIES = (elements, language, memory, numbers, products, triton_products)  # they fill the table
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
@@ -287,6 +289,29 @@ def test_what_cannot_run_is_a_typed_error(text: str, message: str) -> None:
     with pytest.raises(SassError, match=message):
         run_text(text, 90)
     assert issubclass(SassFault, SassError)
+
+
+def test_arguments_that_do_not_fit_a_parameter_are_typed_errors() -> None:
+    lines = "\n".join(f"--:-:-:-:f {x};" for x in ("MOV R0, c[0x0][0x140]", "EXIT"))
+    kernel = assemble_maxas(encoding_table(52), f"# Kernel: k\n{lines}\n")
+    data = bytearray(new_cubin(kernel, [4], threads=32).build())
+    for value in (0.5, "1", None, 1 << 32, np.float64(1), -(1 << 32)):
+        with pytest.raises(SassFault, match="4 bytes"):
+            SassMachine(CubinFile.parse(data)).run("k", (1,), (32,), [value])
+    machine = SassMachine(CubinFile.parse(data))
+    for grid, block, shared in (
+        ((0,), (1,), 0),
+        ((1,), (5000,), 0),
+        (1, (1,), 0),
+        ((1,), (1,), -4),
+    ):
+        with pytest.raises(SassFault, match=r"must (be one to three|have at most 1024)"):
+            machine.run("k", grid, block, [1], shared_bytes=shared)  # type: ignore[arg-type]
+    struct.pack_into("<I", data, 48, 0x320532)  # the file's architecture: sm_50
+    SassMachine(CubinFile.parse(data)).run("k", (1,), (32,), [1])
+    struct.pack_into("<I", data, 48, 0x4B054B)  # sm_75
+    with pytest.raises(SassError):
+        SassMachine(CubinFile.parse(data)).run("k", (1,), (32,), [1])
 
 
 def test_ffma_is_rounded_once() -> None:

@@ -21,12 +21,12 @@ def ptxas() -> str | None:
     return next(filter(None, found), None) or shutil.which("ptxas")
 
 
-def assemble(ptx: str, arch: str) -> Cubin:
+def assemble(ptx: str, arch: str, *options: str) -> Cubin:
     """The cubin with ptxas's report as its log. AssertionError, with the report, where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        command = [str(ptxas()), "-v", "-arch", arch, str(source), "-o", str(made)]
+        command = [str(ptxas()), "-v", *options, "-arch", arch, str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return Cubin(made.read_bytes(), arch, done.stdout + done.stderr, "ptxas")

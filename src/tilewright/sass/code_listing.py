@@ -5,7 +5,8 @@
     01:-:-:Y:5  @P0 BRA `(.L_0) ;
 
 A line has a control code in maxas' notation and an instruction in nvdisasm's syntax, or
-``.word 0x…``: the bits of an instruction that the table does not have, and its reuse mask.
+``.word 0x…``: the bits of an instruction that the table does not have, and its reuse mask. The
+word's own control bits count only where no notation has them (barrier number 6).
 """
 
 from __future__ import annotations
@@ -37,11 +38,18 @@ _BUNDLE = 32  # bytes of a control word and its three instructions, up to sm_6x
 def decode_code(table: EncodingTable, code: bytes) -> list[tuple[int, SassInstruction]]:
     """(offset, instruction) of each instruction in a function's code.
 
-    Raises SassError if the code is not whole instructions.
+    Raises SassError if the code is not whole instructions, and for arguments of other types.
     """
+    _check_code_types(table, code)
     if len(code) % (16 if table.coding is VOLTA else _BUNDLE):
         raise SassError(f"code must be whole instructions, got {len(code)} bytes")
     return list(_decoded(table, code))
+
+
+def _check_code_types(table: object, code: object) -> None:
+    if not isinstance(table, EncodingTable) or not isinstance(code, bytes | bytearray):
+        kinds = type(table).__name__, type(code).__name__
+        raise SassError(f"code must be a table and bytes, got {kinds[0]} and {kinds[1]}")
 
 
 def _decoded(table: EncodingTable, code: bytes) -> Iterator[tuple[int, SassInstruction]]:
@@ -195,4 +203,7 @@ def _instruction(
 def _raw(table: EncodingTable, word: int, control: ControlCode) -> SassInstruction:
     if word >> table.coding.width:
         raise SassError(f"a word must have {table.coding.width} bits, got {word:#x}")
+    at = table.coding.control
+    if at is not None and ControlCode.from_bits(control_mask(word >> at)) is not None:
+        word = word & ~(control_mask(-1) << at) | control.bits << at
     return SassInstruction(word, control, None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..errors import SassError
 
 _NO_BARRIER = 7
+_LARGEST = {"stall": 15, "write": 6, "read": 6, "wait": 63, "reuse": 15}
 _TEXT = re.compile(r"(--|[0-9a-fA-F]{2}):([-1-6]):([-1-6]):([-Y]):([0-9a-fA-F])")
 
 
@@ -39,7 +40,10 @@ class ControlCode:
 
     @property
     def bits(self) -> int:
-        """The 21 control bits."""
+        """The 21 control bits. Raises SassError for a number that does not fit its field."""
+        for name, most in _LARGEST.items():
+            if not 0 <= (number := getattr(self, name)) <= most:
+                raise SassError(f"{name} of a control code must be 0 to {most}, got {number}")
         write, read = (self.write - 1) % 8, (self.read - 1) % 8
         low = self.stall | (not self.yields) << 4 | write << 5 | read << 8
         return low | self.wait << 11 | self.reuse << 17

@@ -27,6 +27,7 @@ from .elf_tables import (
     parse_relocations,
     parse_symbols,
 )
+from .encoding_table import encoded_as
 from .nv_info import (
     BARRIER_COUNT,
     BYTE,
@@ -73,13 +74,13 @@ class CubinFile:
 
     @property
     def sm(self) -> int:
-        """The number of the architecture: 90 for sm_90 and sm_90a, which the file tells apart
-        only before CUDA 13.
+        """The number of the architecture whose encodings the code has: 90 for sm_90 and sm_90a,
+        which the file tells apart only before CUDA 13; 52 for sm_50 to sm_53.
         """
         flags = int(self.elf.header[7])
         ident = self.elf.header[0]
         new = isinstance(ident, bytes) and ident[8] >= _NEW_ABI
-        return flags >> 8 & 0xFF if new else flags & 0xFF
+        return encoded_as(flags >> 8 & 0xFF if new else flags & 0xFF)
 
     @property
     def instruction_size(self) -> int:
@@ -193,8 +194,7 @@ class CubinFile:
         Raises CubinError for other counts, and for more than the kernel's own limit.
         """
         limit = self.register_limit(name)
-        if not 1 <= count <= limit:
-            raise CubinError(f"registers of {name} must be between 1 and {limit}, got {count}")
+        _check_count(f"registers of {name}", count, 1, limit)
         number = self._symbol_of(name)
         changed = [
             a.with_words((number, count))
@@ -227,8 +227,7 @@ class CubinFile:
 
         Raises CubinError for a count outside 0 to 16.
         """
-        if not 0 <= count <= MAX_BARRIERS:
-            raise CubinError(f"barriers of {name} must be between 0 and 16, got {count}")
+        _check_count(f"barriers of {name}", count, 0, MAX_BARRIERS)
         ident = self.elf.header[0]
         if isinstance(ident, bytes) and ident[8] < _NEW_ABI:
             section = self.section(TEXT + name)
@@ -238,3 +237,15 @@ class CubinFile:
         if count:
             kept.append(InfoAttribute(BYTE, BARRIER_COUNT, count))
         return self if count == self.barriers(name) else self.with_attributes(name, kept)
+
+
+def _check_count(what: str, count: object, least: int, most: int) -> None:
+    if not isinstance(count, int) or not least <= count <= most:
+        raise CubinError(f"{what} must be between {least} and {most}, got {count!r}")
+
+
+def check_cubin(cubin: object) -> None:
+    """Raise CubinError for anything but a ``CubinFile``, such as a file's name or bytes."""
+    if not isinstance(cubin, CubinFile):
+        kind = type(cubin).__name__
+        raise CubinError(f"a cubin must be a CubinFile, got {kind}", hint="CubinFile.parse(bytes)")

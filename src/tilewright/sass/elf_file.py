@@ -16,6 +16,8 @@ from ..errors import CubinError
 
 MACHINE_CUDA = 190
 NOBITS = 8
+_CUDA_GLOBAL, _CUDA_SHARED = 0x70000007, 0x7000000A  # .nv.global, .nv.shared of ``ptxas -c``
+_MEMORY_ONLY = (0, NOBITS, _CUDA_GLOBAL, _CUDA_SHARED)  # types of sections without file bytes
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -26,10 +28,10 @@ _HEADER_ALIGNMENT = 8  # of the tables of section and program headers
 
 @dataclass(frozen=True, slots=True)
 class ElfSection:
-    """A section: its header's fields, and its ``data`` (empty for NOBITS).
+    """A section: its header's fields, and its ``data`` (empty where ``in_file`` is false).
 
     ``offset`` and ``extent`` say where it lies in the file that was parsed, in bytes; ``size`` is
-    the header's field, which for NOBITS is memory, not file.
+    the header's field, which is memory where ``in_file`` is false.
     """
 
     name: str
@@ -46,9 +48,14 @@ class ElfSection:
     entry_size: int
     data: bytes
 
+    @property
+    def in_file(self) -> bool:
+        """Whether its bytes are in the file: not those of NOBITS."""
+        return self.type not in _MEMORY_ONLY
+
     def with_data(self, data: bytes) -> ElfSection:
         """The section with other contents. Raises CubinError for a section without file bytes."""
-        if self.type == NOBITS:
+        if not self.in_file:
             raise CubinError(f"section {self.name} must have bytes in the file, got NOBITS")
         return replace(self, data=data, size=len(data))
 
@@ -90,6 +97,7 @@ class ElfFile:
     @classmethod
     def parse(cls, data: bytes) -> ElfFile:
         """Read a CUDA ELF file. Raises CubinError for anything malformed or truncated."""
+        data = _as_bytes(data)
         header = _header(data)
         _, _, _, _, _, programs, tables, _, _, _, count, _, number, names = header[:14]
         segments = tuple(
@@ -154,7 +162,7 @@ class ElfFile:
             found.append(_Piece(self._programs, size, bytes(size)))
         size = len(self.sections) * _SECTION.size
         found.append(_Piece(self._tables, size, bytes(size)))
-        found += [_Piece(s.offset, s.extent, s.data) for s in self.sections if s.type != NOBITS]
+        found += [_Piece(s.offset, s.extent, s.data) for s in self.sections if s.in_file]
         found += [_Piece(at, len(data), data) for at, data in self.gaps]
         # two sections of sm_120 may name the same bytes
         found = list(dict.fromkeys(p for p in found if p.extent or p.data))
@@ -195,6 +203,13 @@ class _Moves:
         return offset + next(by for end, by in reversed(self._ends) if end <= offset)
 
 
+def _as_bytes(data: object) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        kind = type(data).__name__
+        raise CubinError(f"a cubin must be bytes, got {kind}", hint="Path(name).read_bytes()")
+    return bytes(data)
+
+
 def _header(data: bytes) -> tuple[int, ...]:
     """The fields of the file header (the first is bytes), checked as far as parsing needs them."""
     if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
@@ -229,8 +244,7 @@ def _section(data: bytes, head: tuple[int, ...], strings: bytes) -> ElfSection:
         raise CubinError(f"a section's name must be UTF-8, got {strings[name:end]!r:.80}") from None
     if alignment & (alignment - 1) or alignment > _LARGEST_ALIGNMENT:
         raise CubinError(f"the alignment of {text} must be a power of 2, got {alignment}")
-    inside = kind not in (NOBITS, 0)
-    contents = _slice(data, offset, size) if inside else b""
+    contents = b"" if kind in _MEMORY_ONLY else _slice(data, offset, size)
     extent = len(contents)
     at = offset, extent, size
     return ElfSection(text, name, kind, flags, address, *at, link, info, alignment, entry, contents)

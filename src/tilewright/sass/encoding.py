@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import SassError
-from .sass_text import NanBits, SassOperand, SassText
+from .sass_text import NanBits, SassOperand, SassText, number_text
 
 _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
@@ -70,9 +70,17 @@ class NumberField:
     def encode(self, number: int | float) -> int:
         """The field's bits. Raises Unencodable."""
         if isinstance(number, float | NanBits) is not (self.kind[-1].isdigit()):
-            raise Unencodable(f"a number must be {self.kind}, got {number!r}")
+            wanted = "in hex" if self.kind in "it" else "decimal"
+            raise Unencodable(f"a number must be {wanted} here, got {number_text(number)}")
         value = float_bits(number, self.kind) if isinstance(number, float) else int(number)
         rest = value - self.constant
+        step = min((abs(weight) for _, weight in self.bits), default=1)
+        if rest % step and self.kind[-1].isdigit():
+            low = step.bit_length() - 1
+            hint = f"{number_text(float_of(value - rest % step, self.kind))} is exact"
+            raise Unencodable(f"the low {low} bits of a float must be 0, got {number!r}", hint=hint)
+        if rest % step:
+            raise Unencodable(f"a number must be a multiple of {step}, got {number!r}")
         readings = (
             [rest] if rest < self._span // 2 or rest >= self._span else [rest, rest - self._span]
         )
@@ -126,8 +134,7 @@ class MarkField:
         """The field's bits. Raises Unencodable."""
         if (found := self.bits.get(marks)) is not None:
             return found
-        known = " ".join(sorted(name or "(none)" for name, _ in self.choices)[:12])
-        raise Unencodable(f"an operand's marks must be one of {known}, got {marks or '(none)'}")
+        raise Unencodable(f"an operand must have other marks than {marks or '(none)'}")
 
     def decode(self, word: int) -> str:
         """The marks. Raises Unencodable for bits without a name."""
@@ -272,8 +279,11 @@ def signed64(number: int) -> int:
 def float_bits(number: float, kind: str) -> int:
     """A float's encoding. Raises Unencodable if it has none, or is a NaN."""
     bits = _bits(number, kind)
-    if bits is None or float_of(bits, kind) != number:
-        raise Unencodable(f"a float must be exact in {kind}, got {number!r}")
+    near = None if bits is None else float_of(bits, kind)
+    if bits is None or near != number:
+        exact = f"{number_text(near)} is exact" if isinstance(near, float) else ""
+        hint = "write the bits of a NaN, as 0f7fffffff" if number != number else exact
+        raise Unencodable(f"a float must be exact in {kind}, got {number!r}", hint=hint)
     return bits
 
 

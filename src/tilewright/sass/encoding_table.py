@@ -158,14 +158,27 @@ def _entry(row: list[Any], pool: list[Any]) -> SassEncoding:
 
 
 ARCHITECTURES = {90: "sm_90a", 80: "sm_80", 52: "sm_52"}  # the table of each sm number
+# nvdisasm reads the same text; sm_50 lacks arithmetic of f16 and textures that return it
+_ENCODED_AS = {50: 52, 53: 52}
+
+
+def encoded_as(sm: int) -> int:
+    """The architecture whose encodings an architecture's code has: 52 for 50 and 53."""
+    return _ENCODED_AS.get(sm, sm)
+
+
+def encoding_table(sm: int) -> EncodingTable:
+    """The table of an architecture: 90, 80 or 52 (also for 50, 53). Raises SassError for others."""
+    if not isinstance(sm, int):
+        raise SassError(f"an architecture must be an integer, such as 90, got {sm!r:.80}")
+    name = ARCHITECTURES.get(encoded_as(sm))
+    if name is None:
+        known = ", ".join(f"sm_{n}" for n in ARCHITECTURES)
+        raise SassError(f"the encodings must be of {known}, got sm_{sm}")
+    return _read(name)
 
 
 @cache
-def encoding_table(sm: int) -> EncodingTable:
-    """The table of an architecture: 90, 80 or 52. Raises SassError for others."""
-    name = ARCHITECTURES.get(sm)
+def _read(name: str) -> EncodingTable:
     file = files(__package__).joinpath("tables", f"{name}.json.xz")
-    if name is None or not file.is_file():
-        known = ", ".join(f"sm_{n}" for n in ARCHITECTURES)
-        raise SassError(f"the encodings must be of {known}, got sm_{sm}")
     return EncodingTable.unpack(file.read_bytes())

@@ -6,6 +6,7 @@ ever encoded by a guess.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import zip_longest
@@ -18,6 +19,7 @@ from .sass_text import ALWAYS, SassText
 
 _CONTROL_MASK = (1 << 21) - 1
 _NEAREST = 40  # forms that are compared letter by letter
+_NO_MARKS, _SHOWN_MARKS = "(none)", 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _encode(table: EncodingTable, text: SassText, next_offset: int) -> tuple[Sas
     entries = table.encodings(text)
     if not entries:
         raise SassError(
-            f"{' '.join(text.form)} must be an instruction of {table.arch}, got an unknown form",
+            f"{_shown(text.form)} must be an instruction of {table.arch}, got an unknown form",
             hint="nearest known: " + "; ".join(nearest_forms(table, text)),
         )
     reason: Unencodable | None = None
@@ -97,8 +99,21 @@ def _encode(table: EncodingTable, text: SassText, next_offset: int) -> tuple[Sas
         try:
             return entry, entry.encode(text, next_offset)
         except Unencodable as error:
-            reason = error
-    raise SassError(f"{text}: {reason.message if reason else ''}") from reason
+            reason = reason or error  # of the encoding with the most variable bits
+    assert reason is not None
+    _check_marks(entries, text)
+    raise SassError(f"{text}: {reason.message}", hint=reason.hint) from reason
+
+
+def _check_marks(entries: Sequence[SassEncoding], text: SassText) -> None:
+    """Raise SassError for an operand whose marks none of the encodings has."""
+    for i, marks in enumerate(text.marks):
+        known = {name or _NO_MARKS for entry in entries for name in entry.marks[i].bits}
+        wanted = marks or _NO_MARKS
+        if wanted not in known:
+            near = get_close_matches(wanted, sorted(known), _SHOWN_MARKS, 0.0)
+            shown = " ".join(sorted(near) + ["…"] * (len(known) > len(near)))
+            raise SassError(f"{text}: an operand's marks must be one of {shown}, got {wanted}")
 
 
 def encode_instruction(
@@ -109,6 +124,8 @@ def encode_instruction(
     Raises SassError for a form, number or marks that the table does not have.
     """
     entry, word = _encode(table, text, next_offset)
+    if not 0 <= text.guard <= ALWAYS:
+        raise SassError(f"a guard must be P0 to P6 or PT, got P{text.guard}")
     if not entry.guarded and (text.guard != ALWAYS or text.negated):
         raise SassError(f"{text.opcode} must have no guard, got {text}")
     if text.guard != ALWAYS and text.uniform != entry.uniform:

@@ -58,7 +58,7 @@ class SassOperand:
         parts = self.kind.split("#")
         text = parts[0]
         for number, after in zip(self.numbers, parts[1:], strict=True):
-            text += _number_text(text, number) + after
+            text += number_text(number, text) + after
         text = re.sub(r"\bUR63\b", "URZ", re.sub(r"\bR255\b", "RZ", text))
         text = re.sub(r"\b(U?P)7\b", r"\1T", text)
         before = self.marks.split(".")[0]
@@ -204,7 +204,7 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _number_text(before: str, number: int | float) -> str:
+def number_text(number: int | float, before: str = "") -> str:
     """A number after the text ``before``: bare after a letter, else hex or decimal."""
     if isinstance(number, float):
         return _float_text(number)

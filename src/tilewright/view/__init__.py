@@ -1,6 +1,6 @@
 """Pictures of layouts, fragments, atoms, tiled MMAs and tiled copies as SVG, LaTeX and text;
-pictures of epilogue graphs; interactive pages that trace an element; descriptions of matrix
-instructions.
+pictures of epilogue graphs and of the issue slots of machine code; interactive pages that trace an
+element; descriptions of matrix instructions.
 
 Importing this package registers the pictures as the notebook display of these objects.
 """

@@ -49,8 +49,10 @@ def draw(
 
 @singledispatch
 def _drawn(given: Any, title: str = "", **how: Any) -> str:
-    kinds = "a layout, instruction, atom, TiledMma, TiledCopy, epilogue graph or sparse matrix"
-    raise LayoutError(f"expected {kinds}, got {given!r}")
+    raise LayoutError(
+        "expected a layout, instruction, atom, TiledMma, TiledCopy, epilogue graph, sparse matrix"
+        f" or timing report, got {given!r}"
+    )
 
 
 for _kind in (Layout, ComposedLayout, Tensor, Swizzle, tuple, int):

@@ -51,6 +51,13 @@ def test_what_is_extracted_and_inserted_is_the_same_cubin(name: str) -> None:
         assert again.attributes(kernel) == before.attributes(kernel)
 
 
+def test_a_kernel_that_calls_others_keeps_its_registers() -> None:
+    before = parsed("triton/told")  # vprintf takes a register more than the kernel's code names
+    made = assemble_maxas(SM_90, extract_kernel(before, "told"), automatic_reuse=False)
+    assert made.registers < before.registers("told")
+    assert insert_kernel(before, made).build() == before.build()
+
+
 def test_automatic_reuse_is_legal_on_hopper() -> None:
     """An instruction that yields keeps no operand from sm_70 on."""
     before = parsed("stencil")
@@ -159,6 +166,8 @@ def test_listings_are_tested_and_extracted(
     read, listed = parsed("stencil"), SassDump.parse(file.read_text())
     made = assemble_maxas(SM_90, extract_kernel(listed, "blur"), automatic_reuse=False)
     assert made.code == read.code("blur") == listed.code("blur")
+    word = "/* 0x001f8000fc0007e0 */\n"  # nvdisasm of sm_52 names the architecture in flags alone
+    assert SassDump.parse(f'.headerflags @"EF_CUDA_SM52"\n{4 * word}').sm == 52
     for text in ("sm_90", "code for sm_52\n/* 0x0123456789abcdef */", ""):
         with pytest.raises(SassError, match=r"a listing must have|must have a multiple of 4 words"):
             SassDump.parse(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,10 @@ from tilewright.builder import f32, kernel, ptr
 from tilewright.cli import main
 from tilewright.errors import CubinError, SassError
 from tilewright.sass import CubinFile, disassemble, encoding_table
+from tilewright.sass.lint import lint_cubin
 from tilewright.sass.machine.hazards import function_code
+from tilewright.sass.machine.sass_machine import SassMachine
+from tilewright.sass.maxas import check_encodings, extract_kernel, list_kernels
 from tilewright.sass.report import annotate, diff_functions, insert_text
 from tilewright.sass.source_lines import source_places
 
@@ -92,9 +97,26 @@ def test_an_edited_listing_changes_what_differs(reduce: CubinFile) -> None:
     assert diff_functions(reduce, reduce, name) == []
 
 
+def test_a_name_is_no_cubin(reduce: CubinFile) -> None:
+    calls: list[Callable[[Any], object]] = [
+        lint_cubin, list_kernels, check_encodings, SassMachine, lambda x: annotate(x, "f"),
+        lambda x: diff_functions(x, reduce, "f"), lambda x: insert_text(x, ""),
+        lambda x: extract_kernel(x, "f"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(CubinError, match="a cubin must be a CubinFile, got str"):
+            call("f.cubin")
+    with pytest.raises(CubinError, match="a section must exist"):
+        lint_cubin(reduce, "no_such_function")
+    with pytest.raises(CubinError, match="registers of"):
+        reduce.with_registers(reduce.functions[0], "64")  # type: ignore[arg-type]
+
+
 def test_a_listing_that_cannot_be_read(reduce: CubinFile) -> None:
     with pytest.raises(CubinError, match="got none"):
         insert_text(reduce, "NOP ;\n")
+    with pytest.raises(CubinError, match="a listing must be of the cubin's sm_90, got f of sm_80"):
+        insert_text(reduce, "# f: sm_80, 8 registers, 0 barriers\n")
     text = listing(reduce, reduce.functions[0]) + "--:-:-:-:1 FROB R1 ;\n"
     with pytest.raises(SassError, match=f"f.sass:{text.count(chr(10))}:1: FROB"):
         insert_text(reduce, text, "f.sass")
@@ -115,6 +137,12 @@ def test_commands(
     assert f"# {name}" in capsys.readouterr().out
     assert main(["sass", "diff", str(file), str(file)]) == 0
     assert capsys.readouterr().out == ""
+    for output in ("", "-"):
+        assert main(["sass", "assemble", str(text), str(file), output]) == 2
+    assert file.read_bytes() == reduce.build()
+    assert "a cubin must be written to a file" in capsys.readouterr().err
+    assert main(["sass", "reschedule", str(file), "--registers", "0"]) == 2
+    assert "registers per thread must be 16 to 255" in capsys.readouterr().err
     text.write_bytes(b"\xff\xfe")
     for action in ("assemble", "insert"):
         assert main(["sass", action, str(text), str(file), str(other)]) == 2
@@ -132,9 +160,11 @@ def test_time_estimates_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for wrong in (
         ["--ctas", "0"], ["--ctas", "1000"], ["--block", "0"], ["--block", "1024,2"],
         ["--block=-3"], ["--block", "1,1,1,1"], ["--shared=-4"], ["--shared", "999999"],
-        ["--arg", "zeros:f32:99999999999x9999999999"],
+        ["--arg", "zeros:f32:99999999999x9999999999"], ["--arg", "bytes:00"],
     ):  # fmt: skip
         assert main([*command, *wrong]) == 2
+    assert "--arg bytes:00: bytes is not a scalar type" in capsys.readouterr().err
+    assert main([*command[:-1], "zeros:f32:5000000"]) == 0  # more than the machine's own memory
 
 
 def test_a_plan_shows_its_machine_code() -> None:

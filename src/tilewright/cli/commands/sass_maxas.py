@@ -23,7 +23,7 @@ from ...sass.maxas import (
     preprocess,
 )
 from ..output_files import write
-from .sass_report import read_text
+from .sass_report import read_text, write_cubin
 
 _ARCH = re.compile(r"^# Arch: sm_(\d+)", re.MULTILINE)
 _MAXWELL = 52  # maxas' files name no architecture
@@ -152,7 +152,7 @@ def _insert(options: argparse.Namespace) -> int:
         automatic_control=options.auto,
     )  # fmt: skip
     edited = insert_kernel(cubin, kernel, options.kernel)
-    write(options.output or options.cubin, edited.build())
+    write_cubin(options, edited)
     print(kernel.report())
     if not options.nowarn:
         code = SassCode.of(cubin.sm, decode_code(encoding_table(cubin.sm), kernel.code))

@@ -25,6 +25,8 @@ from .. import console
 from ..argument_values import parse_dims, parse_fill, parse_scalar
 from ..output_files import write
 
+_MEMORY = 1 << 24  # bytes of the machine besides arguments
+_VALUES = "zeros:f32:64x64 (or ones, arange, random), u32:5, f32:0.5"
 _MAXWELL = Limits(96 * 1024, 48 * 1024, 2048, 32)  # sm_52, which maxas assembles for
 
 
@@ -63,8 +65,7 @@ def add(actions: Any) -> None:
     action.add_argument("--picture", default="", metavar="FILE", help="draw the issue slots: .svg")
     action.add_argument("--shared", type=int, default=0, metavar="BYTES")
     action.add_argument("--arg", action="append", default=[], metavar="WHAT",
-                        help="in the kernel's order: zeros:f32:64x64 (or ones, arange, random), "
-                        "u32:5, f32:0.5")  # fmt: skip
+                        help=f"in the kernel's order: {_VALUES}")  # fmt: skip
 
 
 def _action(actions: Any, name: str, perform: Any, text: str) -> Any:
@@ -84,6 +85,14 @@ def read_text(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise SassError(f"{path} must be UTF-8 text ({error})") from None
+
+
+def write_cubin(options: argparse.Namespace, edited: CubinFile) -> None:
+    """Write an edited cubin to the command's output, or in place where it names none."""
+    name = options.cubin if options.output is None else options.output
+    if name == "-":
+        raise CubinError("a cubin must be written to a file, got -")
+    write(name, edited.build())
 
 
 def functions(cubin: CubinFile, name: str) -> list[str]:
@@ -126,7 +135,7 @@ def _diff(options: argparse.Namespace) -> int:
 def _assemble(options: argparse.Namespace) -> int:
     text = read_text(options.file)
     edited = insert_text(read_cubin(options.cubin), text, options.file)
-    write(options.output or options.cubin, edited.build())
+    write_cubin(options, edited)
     return 0
 
 
@@ -134,7 +143,7 @@ def _reschedule(options: argparse.Namespace) -> int:
     cubin = read_cubin(options.cubin)
     name = functions(cubin, options.function)[0]
     edited = rewrite_loop(cubin, name, options.registers)
-    write(options.output or options.cubin, edited.build())
+    write_cubin(options, edited)
     print(f"{name}: {edited.registers(name)} registers")
     return 0
 
@@ -143,9 +152,9 @@ def _time(options: argparse.Namespace) -> int:
     cubin = read_cubin(options.file)
     name = functions(cubin, options.function)[0]
     block = _checked_block(options, cubin.sm)
-    machine = SassMachine(cubin)
     rng = np.random.default_rng(0)
     values = [_value(text, rng) for text in options.arg]
+    machine = SassMachine(cubin, _MEMORY + 2 * sum(x.nbytes for x in values))
     machine.run(name, (1,), block, values, shared_bytes=options.shared, trace=True)
     report = simulate(machine.code(name), machine.traces * options.ctas)
     _print(name, cubin.sm, report)
@@ -173,9 +182,11 @@ def _checked_block(options: argparse.Namespace, sm: int) -> Dim3:
 def _value(text: str, rng: np.random.Generator) -> Any:
     """An argument: an array or a number."""
     kind, *rest = text.split(":")
-    if len(rest) == 1:
-        return parse_scalar(kind, rest[0])
-    return parse_fill(kind, rest, rng)
+    try:
+        return parse_scalar(kind, rest[0]) if len(rest) == 1 else parse_fill(kind, rest, rng)
+    except LaunchError as error:
+        hint = f"valid values are {_VALUES}"
+        raise LaunchError(f"--arg {text}: {error.message}", hint=hint) from None
 
 
 def _print(name: str, sm: int, report: TimingReport) -> None:

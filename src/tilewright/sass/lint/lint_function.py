@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..finding import SassFinding
 from ..machine.code_paths import SassCode
 from ..machine.hazards import dependency_barriers, function_code, hazards
 from ..machine.instruction_properties import instruction_properties
-from ..machine.register_effects import register_effects
+from ..machine.register_effects import register_effects, register_operands
 from ..sass_instruction import SassInstruction
+from ..sass_text import ALWAYS
 from .register_banks import Slots, conflict_cycles, next_cached, source_slots
 
 HAZARD_RULES = {
@@ -33,6 +34,7 @@ OTHER_RULES = {
     "store-write-barrier": "a store has no result, so it must not signal a write barrier",
     "reuse-yield": "operand reuse is lost, and illegal, with the yield flag or a stall of 0",
     "stale-reuse": "a reused operand is overwritten before the instruction that reuses it",
+    "register-alignment": "a vector of registers in memory begins at no multiple of its size",
     "unset-register": "a register is read that no instruction of the kernel writes",
     "copy-barrier": "a group of copies (LDGDEPBAR) signals no barrier that is waited for",
     "unknown-word": "a word has no known encoding",
@@ -46,11 +48,13 @@ _STACK_POINTER = ("R", 1)
 
 
 def lint_cubin(cubin: CubinFile, function: str = "", speed: bool = False) -> list[SassFinding]:
-    """Findings of all functions, or of one. Raises SassError for unknown architectures."""
+    """Findings of all functions, or of one. Raises SassError for unknown architectures, CubinError
+    for an unknown function.
+    """
+    check_cubin(cubin)
     found: list[SassFinding] = []
-    for name in cubin.functions:
-        if function in ("", name):
-            found += lint_function(function_code(cubin, name), speed)
+    for name in [function] if function else cubin.functions:
+        found += lint_function(function_code(cubin, name), speed)
     return found
 
 
@@ -92,11 +96,18 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
     row = instruction_properties(sm, text.opcode)
     if sm >= 70 and not control.yields and (control.stall == 0 or control.stall > 11):
         yield "long-stall", f"a stall of {control.stall} without yield", "set the yield flag"
-    least = 5 if name in _BRANCHES or (name == "BAR" and sm < 70) else 0
+    leaves = name == "CALL" and text.guard != ALWAYS  # as ptxas leaves loops of sm_80
+    least = 5 if (name in _BRANCHES and not leaves) or (name == "BAR" and sm < 70) else 0
     if control.stall < least and not (control.stall == 0 and control.yields):
         yield "branch-stall", f"{name} stalls for {control.stall} cycles", "stall at least 5"
     if row.is_memory and not row.outputs and control.write:
         yield "store-write-barrier", f"{name} signals barrier {control.write}", "use R, not W"
+    for operand in register_operands(sm, text) if row.is_memory else ():
+        size = 1 << (operand.count - 1).bit_length()
+        if operand.first % size:
+            name = f"R{operand.first}"
+            what = f"{name} begins a vector of {operand.count}"
+            yield "register-alignment", what, f"choose a multiple of {size}"
     if sm >= 70 and control.reuse and (control.yields or not control.stall):
         yield "reuse-yield", "operands are reused across a yield", "clear the yield or reuse flags"
 

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 
 from ..code_listing import decode_code
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..encoding_table import encoding_table
 from ..finding import SassFinding
 from ..nv_info import BRANCH_TARGETS, branch_targets
@@ -41,8 +41,10 @@ _MIN_BARRIER_STALL = 2  # cycles from an instruction's issue until its barrier c
 def function_code(cubin: CubinFile, name: str) -> SassCode:
     """A function's decoded code with the targets of its indirect branches.
 
-    Raises SassError for an architecture without a table, CubinError for an unknown function.
+    Raises SassError for an architecture without a table, CubinError for an unknown function and
+    for what is no ``CubinFile``.
     """
+    check_cubin(cubin)
     decoded = decode_code(encoding_table(cubin.sm), cubin.code(name))
     indirect: dict[int, tuple[int, ...]] = {}
     for attribute in cubin.attributes(name):

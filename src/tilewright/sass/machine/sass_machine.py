@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..cubin_file import CubinFile
+from ...errors import SassError
+from ..cubin_file import CubinFile, check_cubin
 from ..finding import SassFinding
 from .code_paths import SassCode
 from .cta_run import CtaRun, SassLaunch, prepared
@@ -31,6 +32,9 @@ _STACK_POINTER = {52: 0x20, 80: 0x28, 90: 0x28}
 _WINDOW_BASES = {80: {"shared": 0x18, "local": 0x20}, 90: {"local": 0x20}}  # generic addresses
 _LOCAL_BYTES = 0x1000  # of a thread
 _CONSTANT_BYTES = 0x2000
+_MOST_THREADS = 1024  # per block
+_POINTER = 8  # bytes; sm_5x may have addresses of 4
+_RELOCATABLE = 1  # the file type of ``ptxas -c`` and ``nvcc -rdc=true``
 
 
 class SassMachine:
@@ -38,9 +42,16 @@ class SassMachine:
 
     ``races`` of the last run are data races on shared memory, ``traces`` (where asked for) the
     instructions that each warp of each CTA issued: (index, wavefronts in shared memory).
+    Raises SassError for a relocatable cubin, whose code lacks addresses.
     """
 
     def __init__(self, cubin: CubinFile, memory: int = 1 << 24) -> None:
+        check_cubin(cubin)
+        if cubin.elf.header[1] == _RELOCATABLE:
+            raise SassError(
+                "a cubin must be linked to run, got a relocatable one",
+                hint="compile without -rdc=true, or link with nvlink",
+            )
         self.cubin = cubin
         self.memory = SassMemory(memory)
         self.textures: dict[int, Array] = {}
@@ -73,18 +84,26 @@ class SassMachine:
         """Run a kernel. Arguments are arrays (copied to the machine and back), NumPy scalars, or
         integers (addresses); ``shared_bytes`` is dynamic shared memory.
 
-        Raises SassFault for a bad access, a deadlock, or more than ``steps`` instructions;
-        SassError for an instruction that the machine does not run.
+        Read-only arrays are not copied back.
+
+        Raises SassFault for sizes and arguments that no launch has, a bad access, a deadlock, or
+        more than ``steps`` instructions; SassError for an instruction that the machine does not
+        run.
         """
+        grid, block = _dimensions("grid", grid), _dimensions("block", block)
+        if np.prod(block) > _MOST_THREADS or shared_bytes < 0:
+            raise SassFault(
+                f"a launch must have at most {_MOST_THREADS} threads per block and no negative "
+                f"shared memory, got block {block} and {shared_bytes} bytes"
+            )
+        code = self.code(name)
         constants = self._constants(name)
         arrays = self._place(name, arguments, constants[0])
-        grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
         self._geometry(constants[0], grid, block)
         section = self.cubin.index(f".nv.shared.{name}")
         static = self.cubin.elf.sections[section].size if section is not None else 0
-        code = self.code(name)
         launch = SassLaunch(
-            code, prepared(code), self.memory, constants, self.textures, tuple(grid), tuple(block),
+            code, prepared(code), self.memory, constants, self.textures, grid, block,
             static + shared_bytes, _LOCAL_BYTES, trace,
         )  # fmt: skip
         self.races, self.traces, self.instructions = [], [], 0
@@ -150,14 +169,11 @@ class SassMachine:
         for (offset, size), value in zip(layout, arguments, strict=True):
             if isinstance(value, np.ndarray):
                 address = self.memory.upload(value)
-                arrays.append((value, address))
-                data = address.to_bytes(size, "little")
-            elif isinstance(value, np.generic):
-                data = value.tobytes()
-            elif isinstance(value, bytes):
-                data = value
+                if value.flags.writeable:
+                    arrays.append((value, address))
+                data = address.to_bytes(size if self.cubin.sm < 70 else _POINTER, "little")
             else:
-                data = int(value).to_bytes(size, "little", signed=value < 0)
+                data = _packed(value, size)
             if len(data) != size:
                 raise SassFault(f"a parameter of {name} must have {size} bytes, got {len(data)}")
             start = _PARAMETER_BASE[self.cubin.sm] + offset
@@ -170,6 +186,31 @@ class SassMachine:
         constants[_STACK_POINTER[self.cubin.sm] // 4] = _LOCAL_BYTES
         for name, byte in _WINDOW_BASES.get(self.cubin.sm, {}).items():
             constants[byte // 4 + 1] = WINDOWS[name]
+
+
+def _dimensions(name: str, sizes: object) -> tuple[int, int, int]:
+    """Three sizes from one to three. Raises SassFault for what are not positive integers."""
+    found = tuple(sizes) if isinstance(sizes, Sequence) else ()
+    if not 1 <= len(found) <= 3 or not all(
+        isinstance(x, int | np.integer) and x > 0 for x in found
+    ):
+        raise SassFault(f"{name} must be one to three positive integers, got {sizes!r:.80}")
+    x, y, z = (*map(int, found), 1, 1)[:3]
+    return x, y, z
+
+
+def _packed(value: object, size: int) -> bytes:
+    """An argument that is no array. Raises SassFault for other types, such as Python's floats."""
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, int) or not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+        raise SassFault(
+            f"an argument must be an array, a NumPy scalar or an integer of {size} bytes,"
+            f" got {value!r:.80}"
+        )
+    return value.to_bytes(size, "little", signed=value < 0)
 
 
 def bind_textures(machine: SassMachine, textures: Mapping[int, Array]) -> None:

@@ -17,7 +17,7 @@ from ...errors import CubinError, SassError
 from ..code_listing import assemble, decode_code, disassemble
 from ..control_code import ControlCode
 from ..cubin_edit import with_code
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..edited_code import kept_instructions
 from ..elf_tables import FUNCTION
 from ..encoding_table import encoding_table
@@ -63,6 +63,7 @@ def kernel_parameters(cubin: CubinFile, name: str) -> tuple[int, list[KernelPara
 
 def list_kernels(cubin: CubinFile) -> str:
     """The architecture, each kernel with its needs, and the symbols."""
+    check_cubin(cubin)
     lines = [f"arch: sm_{cubin.sm}"]
     for name in cubin.functions:
         _, parameters = kernel_parameters(cubin, name)
@@ -109,6 +110,8 @@ def check_encodings(cubin: CubinFile | SassDump, names: Iterable[str] = ()) -> C
     """Assemble each instruction's text and compare bits; of a cubin, or of a listing. Raises
     SassError for an unknown architecture.
     """
+    if not isinstance(cubin, SassDump):
+        check_cubin(cubin)
     table = encoding_table(cubin.sm)
     failed: list[tuple[str, int, str]] = []
     opcodes: Counter[str] = Counter()
@@ -146,6 +149,8 @@ def extract_kernel(cubin: CubinFile | SassDump, name: str) -> str:
 
     Raises CubinError for an unknown function, SassError where the encodings lack an instruction.
     """
+    if not isinstance(cubin, SassDump):
+        check_cubin(cubin)
     table = encoding_table(cubin.sm)
     if name not in cubin.functions:
         known = ", ".join(cubin.functions[:8])
@@ -239,9 +244,11 @@ def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> 
     """The cubin with a kernel's code, registers, barriers and attributes replaced. Attributes and
     relocations of instructions that stay are kept.
 
+    A kernel that calls other functions keeps at least its registers.
     ``name`` is by default that of the file's ``# Kernel:`` line. Raises CubinError for a kernel
     that the cubin does not have, and for needs beyond its limits.
     """
+    check_cubin(cubin)
     name = name or kernel.name
     if name not in cubin.functions:
         known = ", ".join(cubin.functions[:8])
@@ -254,9 +261,20 @@ def insert_kernel(cubin: CubinFile, kernel: AssembledKernel, name: str = "") -> 
     motion = kept_instructions(*codes, (len(before), len(kernel.code)))
     edited = with_code(cubin, name, kernel.code, motion, kernel.exits)
     edited = edited.with_attributes(name, _attributes(edited, name, kernel))
-    if kernel.registers:
-        edited = edited.with_registers(name, kernel.registers)
+    called = cubin.registers(name) if _calls_out(codes[1]) else 0
+    if kernel.registers or called:
+        edited = edited.with_registers(name, max(kernel.registers, called))
     return edited.with_barriers(name, kernel.barriers)
+
+
+def _calls_out(decoded: Sequence[tuple[int, SassInstruction]]) -> bool:
+    """Whether code calls other functions, which may need more registers than it names itself."""
+    texts = [x.text for _, x in decoded if x.text is not None]
+    return any(
+        t.opcode.startswith(("CALL.ABS", "JCAL"))
+        or (t.opcode.startswith("CALL") and t.operands[-1].kind != "#")
+        for t in texts
+    )
 
 
 def _attributes(cubin: CubinFile, name: str, kernel: AssembledKernel) -> list[InfoAttribute]:

@@ -9,16 +9,17 @@ import struct
 from dataclasses import dataclass
 
 from ...errors import SassError
+from ..encoding_table import encoded_as
 
 _FUNCTION = re.compile(r"^\s*(?:Function : (\S+)|\.section\s+\.text\.([^,\s]+))")
 _WORD = re.compile(r"/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
-_ARCH = re.compile(r"\bsm_(\d{2,3})")
+_ARCH = re.compile(r"\bsm_(\d{2,3})|\bEF_CUDA_SM(\d{2,3})\b")
 _FIRST_128_BIT = 70
 
 
 @dataclass(frozen=True)
 class SassDump:
-    """The code of each function of a listing; ``sm`` is its architecture."""
+    """The code of each function of a listing; ``sm`` is the architecture of its encodings."""
 
     sm: int
     codes: dict[str, bytes]
@@ -41,7 +42,7 @@ class SassDump:
                 "a listing must have an architecture (sm_…) and words in hex, got neither or one",
                 hint="use cuobjdump -sass, or nvdisasm -hex -c",
             )
-        sm = int(arch[1])
+        sm = encoded_as(int(arch[1] or arch[2]))
         group = 2 if sm >= _FIRST_128_BIT else 4
         for function_name, found in words.items():
             if len(found) % group:

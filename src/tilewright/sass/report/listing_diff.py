@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from ..code_listing import disassemble
-from ..cubin_file import CubinFile
+from ..cubin_file import CubinFile, check_cubin
 from ..encoding_table import encoding_table
 
 _CONTEXT = 3  # equal lines that are shown around a difference
@@ -24,6 +24,8 @@ def diff_functions(old: CubinFile, new: CubinFile, name: str, new_name: str = ""
     Raises CubinError for a function that a cubin does not have, SassError for an architecture
     whose encodings are not known.
     """
+    check_cubin(old)
+    check_cubin(new)
     listings = [
         disassemble(encoding_table(cubin.sm), cubin.code(n)).splitlines()
         for cubin, n in ((old, name), (new, new_name or name))

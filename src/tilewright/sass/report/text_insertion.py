@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...errors import CubinError
+from ...errors import CubinError, SassError
 from ..code_listing import assemble, decode_code
 from ..code_motion import CodeMotion
 from ..cubin_edit import with_code
-from ..cubin_file import TEXT, CubinFile
+from ..cubin_file import TEXT, CubinFile, check_cubin
 from ..edited_code import Decoded, motion_between
 from ..encoding import VOLTA
 from ..encoding_table import EncodingTable, encoding_table
@@ -24,16 +24,19 @@ from ..sass_text import SassOperand, SassText
 
 _PADDING = "--:-:-:Y:0 NOP"
 _MOVES = ("MOV", "IMAD.U32")  # with an immediate, ptxas uses both
-_HEADING = re.compile(r"^# ([^\s:]+): sm_\d+, .*$", re.MULTILINE)
+_HEADING = re.compile(r"^# ([^\s:]+): sm_(\d+), .*$", re.MULTILINE)
 
 
 def insert_text(cubin: CubinFile, text: str, file: str = "<sass>") -> CubinFile:
     """The cubin with each function of a listing assembled and replaced.
 
     The number of registers becomes what the code needs, if that is more. Raises SassError with the
-    line of what can't be encoded, CubinError for a listing without functions, or for a function
-    that the cubin does not have.
+    line of what can't be encoded, CubinError for a listing without functions, of another
+    architecture, or with a function that the cubin does not have.
     """
+    check_cubin(cubin)
+    if not isinstance(text, str):
+        raise SassError(f"a listing must be a string, got {type(text).__name__}")
     found = list(_HEADING.finditer(text))
     if not found:
         raise CubinError(
@@ -42,6 +45,10 @@ def insert_text(cubin: CubinFile, text: str, file: str = "<sass>") -> CubinFile:
         )
     ends = [m.start() for m in found[1:]] + [len(text)]
     for match, end in zip(found, ends, strict=True):
+        if int(match[2]) != cubin.sm:
+            raise CubinError(
+                f"a listing must be of the cubin's sm_{cubin.sm}, got {match[1]} of sm_{match[2]}"
+            )
         # blank lines keep the line numbers of errors
         body = "\n" * text[: match.start()].count("\n") + text[match.start() : end]
         cubin = _replaced(cubin, match[1], body, file)

@@ -16,7 +16,7 @@ from ...code_listing import encode_code
 from ...code_motion import CodeMotion
 from ...control_code import ControlCode
 from ...cubin_edit import with_code
-from ...cubin_file import CubinFile
+from ...cubin_file import MAX_REGISTERS, CubinFile
 from ...encoding_table import EncodingTable, encoding_table
 from ...machine.code_paths import SassCode
 from ...machine.hazards import function_code
@@ -39,6 +39,8 @@ _NOP = KernelInstruction(parse_instruction("NOP"), ControlCode(stall=1))
 # (lead, near) of ``ordered``, the fastest first, which take the most registers.
 _ORDERS = ((96, False), (64, False), (0, False), (0, True))
 _LINE = 8  # instructions of a line of the instruction cache, of which the loop begins one
+_SM = 90
+_LEAST = 16  # registers per thread
 _RESERVED = 2  # registers that a cubin counts and no instruction names
 
 
@@ -46,9 +48,14 @@ def rewrite_loop(cubin: CubinFile, name: str, registers: int) -> CubinFile:
     """The cubin with the loop of kernel ``name`` rewritten, in at most ``registers`` registers per
     thread.
 
-    Raises SassError for a kernel whose hot loop is not one block of outer products, or whose
-    values do not fit.
+    Raises SassError for another architecture than sm_90a, a number of registers that no kernel
+    has, and a kernel whose hot loop is not one block of outer products, or whose values do not fit.
     """
+    if cubin.sm != _SM:
+        raise SassError(f"a kernel whose loop is rewritten must be of sm_90a, got sm_{cubin.sm}")
+    if not _LEAST <= registers <= MAX_REGISTERS:
+        most = MAX_REGISTERS
+        raise SassError(f"registers per thread must be {_LEAST} to {most}, got {registers}")
     code = function_code(cubin, name)
     loop = loop_values(code)
     orders = list(product(_ORDERS, orientations(loop)))
