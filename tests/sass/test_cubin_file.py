@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import struct
+from pathlib import Path
+from subprocess import run
 
 import pytest
 
@@ -54,6 +56,25 @@ def test_every_cubin_of_the_corpus_keeps_every_byte(arch: str) -> None:
     made = {name: data for name in names() if (data := cubin(name, arch))}
     assert made or arch == "sm_52"
     assert not [name for name, data in made.items() if CubinFile.parse(data).build() != data]
+
+
+def test_a_relocatable_object_keeps_every_byte(tmp_path: Path) -> None:
+    """Its shared and global memory have types of their own, and no bytes in the file."""
+    made, source = tmp_path / "code.o", tmp_path / "code.ptx"
+    source.write_text(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .global .align 4 .b8 g[64];\n"
+        ".visible .entry one() {.shared .align 4 .b8 s[4096]; .reg .u32 a; mov.u32 a, s;\n"
+        "st.shared.u32 [a], a; ret;}\n"
+        ".visible .entry two() {.shared .align 4 .b8 t[64]; .reg .u32 a; mov.u32 a, t;\n"
+        "st.shared.u32 [a], a; ret;}\n"
+    )
+    run([str(ptxas()), "-c", "-arch", "sm_90a", str(source), "-o", str(made)], check=True)
+    data = made.read_bytes()
+    read = CubinFile.parse(data)
+    assert read.build() == data
+    memory = [s for s in read.elf.sections if s.name.startswith((".nv.shared.", ".nv.global"))]
+    assert sum(s.size for s in memory) >= 4096 + 64 + 64
+    assert not any(s.data or s.in_file for s in memory)
 
 
 def test_registers_and_barriers_are_edited_in_place() -> None:

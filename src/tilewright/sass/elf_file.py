@@ -16,6 +16,9 @@ from ..errors import CubinError
 
 MACHINE_CUDA = 190
 NOBITS = 8
+# Memory of relocatable objects (nvcc -rdc=true): SHT_CUDA_GLOBAL, _LOCAL and _SHARED, which the
+# linker makes NOBITS.
+_MEMORY_TYPES = {0x70000007, 0x70000009, 0x7000000A}
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -26,10 +29,10 @@ _HEADER_ALIGNMENT = 8  # of the tables of section and program headers
 
 @dataclass(frozen=True, slots=True)
 class ElfSection:
-    """A section: its header's fields, and its ``data`` (empty for NOBITS).
+    """A section: its header's fields, and its ``data`` (empty where it is not ``in_file``).
 
     ``offset`` and ``extent`` say where it lies in the file that was parsed, in bytes; ``size`` is
-    the header's field, which for NOBITS is memory, not file.
+    the header's field, which for those is memory, not file.
     """
 
     name: str
@@ -48,9 +51,14 @@ class ElfSection:
 
     def with_data(self, data: bytes) -> ElfSection:
         """The section with other contents. Raises CubinError for a section without file bytes."""
-        if self.type == NOBITS:
-            raise CubinError(f"section {self.name} must have bytes in the file, got NOBITS")
+        if not self.in_file:
+            raise CubinError(f"section {self.name} must have bytes in the file, got memory alone")
         return replace(self, data=data, size=len(data))
+
+    @property
+    def in_file(self) -> bool:
+        """Whether the section has bytes in the file."""
+        return _in_file(self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,7 @@ class ElfFile:
             found.append(_Piece(self._programs, size, bytes(size)))
         size = len(self.sections) * _SECTION.size
         found.append(_Piece(self._tables, size, bytes(size)))
-        found += [_Piece(s.offset, s.extent, s.data) for s in self.sections if s.type != NOBITS]
+        found += [_Piece(s.offset, s.extent, s.data) for s in self.sections if s.in_file]
         found += [_Piece(at, len(data), data) for at, data in self.gaps]
         # two sections of sm_120 may name the same bytes
         found = list(dict.fromkeys(p for p in found if p.extent or p.data))
@@ -209,6 +217,11 @@ def _header(data: bytes) -> tuple[int, ...]:
     return fields
 
 
+def _in_file(kind: int) -> bool:
+    """Whether a section of a type has bytes in the file."""
+    return kind != NOBITS and kind not in _MEMORY_TYPES
+
+
 def _slice(data: bytes, offset: int, size: int) -> bytes:
     if offset + size > len(data):
         raise CubinError(
@@ -229,8 +242,7 @@ def _section(data: bytes, head: tuple[int, ...], strings: bytes) -> ElfSection:
         raise CubinError(f"a section's name must be UTF-8, got {strings[name:end]!r:.80}") from None
     if alignment & (alignment - 1) or alignment > _LARGEST_ALIGNMENT:
         raise CubinError(f"the alignment of {text} must be a power of 2, got {alignment}")
-    inside = kind not in (NOBITS, 0)
-    contents = _slice(data, offset, size) if inside else b""
+    contents = _slice(data, offset, size) if kind and _in_file(kind) else b""
     extent = len(contents)
     at = offset, extent, size
     return ElfSection(text, name, kind, flags, address, *at, link, info, alignment, entry, contents)
