@@ -127,8 +127,10 @@ _HOPPER: Rows = (
     | _rows("BAR UCGABAR_ARV UCGABAR_WAIT DEPBAR WARPGROUP NOP", "branch", CONTROL, None)
     | _rows("FSET HSET2 VHMNMX VIMNMX3", "alu", outputs="r", interval=2)
     | _rows("ULEPC", "uniform", interval=2)
-    | _rows("TEX TLD TLD4 TXD TXQ TMML FOOTPRINT SULD SUATOM SUQUERY", "texture", VARIABLE, "r",
-            space="texture", queue="texture")
+    | _rows("TEX TLD TLD4 TXD TXQ TMML", "texture", VARIABLE, r"p?rr", space="texture",
+            queue="texture")
+    | _rows("FOOTPRINT SULD SUATOM SUQUERY", "texture", VARIABLE, r"p?r", space="texture",
+            queue="texture")
     | _rows("SUST SURED", "texture", VARIABLE, None, space="texture", queue="texture")
     | _rows("LDGMC", "memory", VARIABLE, space="global")
     # not in compute kernels, but for MOVM: waited for as other variable instructions are
