@@ -15,6 +15,7 @@ from ..machine.hazards import dependency_barriers, function_code, hazards
 from ..machine.instruction_properties import instruction_properties
 from ..machine.register_effects import register_effects
 from ..sass_instruction import SassInstruction
+from ..sass_text import ALWAYS
 from .register_banks import Slots, conflict_cycles, next_cached, source_slots
 
 HAZARD_RULES = {
@@ -93,11 +94,13 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
     if sm >= 70 and not control.yields and (control.stall == 0 or control.stall > 11):
         yield "long-stall", f"a stall of {control.stall} without yield", "set the yield flag"
     least = 5 if name in _BRANCHES or (name == "BAR" and sm < 70) else 0
+    if name == "CALL" and (text.guard != ALWAYS or text.negated):
+        least = 1  # ptxas for sm_80 leaves a loop so
     if control.stall < least and not (control.stall == 0 and control.yields):
         yield "branch-stall", f"{name} stalls for {control.stall} cycles", "stall at least 5"
-    if row.is_memory and not row.outputs and control.write:
+    if row.is_memory and not row.outputs and control.write and name != "LDGSTS":
         yield "store-write-barrier", f"{name} signals barrier {control.write}", "use R, not W"
-    if sm >= 70 and control.reuse and (control.yields or not control.stall):
+    if sm >= 70 and text.reuse and (control.yields or not control.stall):
         yield "reuse-yield", "operands are reused across a yield", "clear the yield or reuse flags"
 
 
