@@ -59,6 +59,7 @@ def shown(registers: frozenset[tuple[str, int]]) -> str:
         (80, "TEX.SCR.LL P0, R18, R16, R36, R11, 0x0, 0x58, 2D", "R11 R36 R37",
          "P0 R16 R17 R18 R19"),
         (80, "TLD4.SCR.B R6, R4, R8, R10, 0x0, 0x58, CUBE", "R10 R8 R9", "R4 R5 R6 R7"),
+        (80, "TLD4.SCR.A.B R6, R4, R8, R10, CUBE", "R10 R11 R8 R9", "R4 R5 R6 R7"),
         (80, "TEX.B.LL RZ, R6, R8, R20, 3D, 0x3", "R10 R20 R21 R8 R9", "R6 R7"),
         (90, "TXD RZ, R5, R2, R8, UR4, 0x0, ARRAY_2D, 0x1", "R10 R11 R2 R3 R4 R8 R9 UR4", "R5"),
         (90, "SULD.D.BA.2D.128.STRONG.SM.TRAP R8, [R2], UR6, 0x0", "R2 R3 UR6", "R10 R11 R8 R9"),

@@ -47,8 +47,8 @@ def texture_widths(text: SassText, outputs: int) -> list[int]:
 def _source_widths(name: str, modifiers: list[str], shape: str) -> tuple[int, int]:
     coordinates = _COORDINATES[shape]
     extras = sum(_EXTRAS.get(m, 0) for m in modifiers)
-    if name == "TLD4":  # the last of these is the component to gather
-        extras -= [m for m in modifiers if m in "RGBA"][-1:] == ["B"]
+    if name == "TLD4":  # the first of these is the component to gather
+        extras -= [m for m in modifiers if m in "RGBA"][:1] == ["B"]
     if name == "TXD":
         dimensions = coordinates - shape.startswith("ARRAY")
         return coordinates + extras, _DERIVATIVES * dimensions
