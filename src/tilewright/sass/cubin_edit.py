@@ -237,7 +237,7 @@ class _Mover:
 
     def _move_function_table(self, constants: bytes) -> None:
         """The table that CALL.REL reads for pointers and virtual functions: 1, then the address of
-        each function.
+        each function. On sm_80 other constants may follow.
         """
         functions = [s for s in self.symbols if s.section == self.index and s.value]
         moves = {s.value: self.motion.address(s.value) for s in functions}
@@ -245,14 +245,16 @@ class _Mover:
         if all(moves.get(word, word) == word for word in words):
             return
         index = self.cubin.index(f".nv.constant2.{self.name}")
-        if index is None or len(constants) % 8 or not all(word in moves for word in words[1:]):
+        end = next((i for i in range(1, len(words)) if words[i] not in moves), len(words))
+        if index is None or any(moves.get(word, word) != word for word in words[end:]):
             raise CubinError(
                 f"constant 2 of {self.name} must be a table of functions, of which one moves, got "
                 "other words too",
                 hint="keep each instruction at its offset",
             )
-        moved = struct.pack(f"<{len(words)}Q", words[0], *(moves[word] for word in words[1:]))
-        self.cubin = self.cubin.with_data(index, moved)
+        moved = struct.pack(f"<{end}Q", words[0], *(moves[word] for word in words[1:end]))
+        data = self.cubin.elf.sections[index].data
+        self.cubin = self.cubin.with_data(index, moved + data[len(moved) :])
 
     def _reads_table(self, branch: int) -> bool:
         size = self.cubin.instruction_size

@@ -120,9 +120,15 @@ def test_a_function_table_with_other_words_is_refused() -> None:
     index = file.index(TABLE)
     assert index is not None
     data = file.elf.sections[index].data
-    file = file.with_data(index, data[:8] + b"\x07" + data[9:])
     code = file.code("by_table")
     moved = CodeMotion({at: at + 128 for at in range(0, len(code), 16)}, len(code), len(code) + 128)
+    followed = file.with_data(index, data + b"constant")
+    tables = [
+        with_code(x, "by_table", bytes(128) + code, moved).elf.sections[index].data
+        for x in (file, followed)
+    ]
+    assert tables[1] == tables[0] + b"constant" != data + b"constant"
+    file = file.with_data(index, data[:8] + b"\x07" + data[9:])
     with pytest.raises(CubinError, match="must be a table of functions"):
         with_code(file, "by_table", bytes(128) + code, moved)
 
