@@ -49,6 +49,10 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("copy-barrier", "--:-:-:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("copy-barrier", "--:-:2:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("", "--:-:1:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
+        (
+            "unknown-word",
+            "--:-:-:-:1 .word 0x00000000000000000000000000000fff\n--:-:-:-:5 FADD R1, R7, RZ",
+        ),
         ("unknown-word", "--:-:-:-:1 .word 0x00000000000000000000000000000fff"),
     ],
 )

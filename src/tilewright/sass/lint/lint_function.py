@@ -121,9 +121,11 @@ def _copy_barriers(code: SassCode) -> Iterator[SassFinding]:
 
 
 def _unset_registers(code: SassCode) -> Iterator[SassFinding]:
-    """Registers that are read but written nowhere, where no function is called."""
+    """Registers that are read but written nowhere, where no function is called, and no word without
+    an encoding may have written them.
+    """
     texts = [x.text for x in code.instructions]
-    if any(code.name(i) in ("CALL", "RET", "CAL") for i in range(len(texts))):
+    if None in texts or any(code.name(i) in ("CALL", "RET", "CAL") for i in range(len(texts))):
         return
     written = {_STACK_POINTER}
     for text in texts:
