@@ -71,6 +71,30 @@ FUNCTIONS = {"sm_80": 267, "sm_90a": 300}
         ("issue-distance", "--:-:-:-:5 BAR.SYNC.DEFER_BLOCKING 0x0\n--:-:-:-:5 EXIT"),
         ("issue-distance", "--:1:-:-:3 LDGSTS.E [R2], desc[UR4][R4.64]\n--:-:2:-:1 LDGDEPBAR"),
         ("", "--:1:-:-:4 LDGSTS.E [R2], desc[UR4][R4.64]\n--:-:2:-:1 LDGDEPBAR"),
+        # ptxas 13.0 leaves no more in code that no table was made from.
+        ("", "--:-:-:-:2 IMAD.U32 R21, RZ, RZ, R4\n--:-:-:-:1 IMAD.HI.U32 R2, R3, R6, R20"),
+        ("raw-latency",
+         "--:-:-:-:1 IMAD.U32 R21, RZ, RZ, R4\n--:-:-:-:1 IMAD.HI.U32 R2, R3, R6, R20"),
+        ("", "--:-:-:-:4 MOVM.16.MT88 R4, R8\n--:-:1:-:4 MOVM.16.MT88 R8, R9\n"
+         "01:-:-:-:1 FADD R1, R4, R8"),
+        ("", "--:-:-:-:2 B2R.RESULT R4\n--:-:2:-:2 B2R.RESULT RZ, P0\n02:-:-:-:1 FADD R1, R4, R4"),
+        ("", "--:-:-:-:4 ST.E [R2], R1\n--:-:1:-:2 QSPC.E.S P0, RZ, [R4]\n"
+         "01:-:-:-:1 FADD R1, R4, R3"),
+        ("", "--:-:-:Y:f HMMA.16816.F32 R8, R12, R6, R8\n--:-:-:-:8 NOP\n"
+         "--:-:-:-:1 STG.E desc[UR4][R2.64], R8"),
+        ("raw-latency", "--:-:-:Y:f HMMA.16816.F32 R8, R12, R6, R8\n--:-:-:-:7 NOP\n"
+         "--:-:-:-:1 STG.E desc[UR4][R2.64], R8"),
+        ("", "--:-:-:Y:f HMMA.1684.F32.TF32 R8, R12, R6, R8\n"
+         "--:-:-:-:1 STG.E desc[UR4][R2.64], R8"),
+        ("", "--:-:-:Y:0 HMMA.16816.F32 R8, R12, R6, R8\n--:-:-:-:1 MOV R2, R8"),
+        ("", "--:-:-:-:2 UMOV UR11, UR5\n"
+         "--:-:-:-:1 HGMMA.64x8x16.F32.BF16 R24, gdesc[UR8], R24"),
+        ("raw-latency", "--:-:-:-:1 UMOV UR11, UR5\n"
+         "--:-:-:-:1 HGMMA.64x8x16.F32.BF16 R24, R4, gdesc[UR8], R24"),
+        ("", "--:-:-:-:1 UMOV UR9, UR5\n"
+         "--:-:-:-:1 HGMMA.64x8x16.F32.BF16 R24, R4, gdesc[UR8], R24"),
+        ("", "--:-:-:Y:8 R2UR P0, UR6, R14\n--:-:-:-:2 PLOP3.LUT P0, PT, P0, P1, PT, 0xa2, 0x0"),
+        ("", "--:-:-:-:6 VOTE.EQ P0, P1\n--:-:-:-:1 ISETP.NE.U32.AND P0, PT, R0, 0x3, PT"),
     ],
 )  # fmt: skip
 def test_each_hazard_is_found(rules: str, text: str) -> None:

@@ -31,6 +31,20 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("store-write-barrier", START + "--:-:1:-:2 STS [R2], R1"),
         ("reuse-yield", START + "--:-:-:Y:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R2, R2, R1"),
         ("stale-reuse", START + "--:-:-:-:4 FADD R1, R1.reuse, R2\n--:-:-:-:5 FADD R3, R1, R2"),
+        # the second DFMA reads the slot again, so that FADD reads the register
+        (
+            "",
+            "--:-:-:-:9 DADD R2, RZ, RZ\n--:-:-:-:2 DFMA R4, R2, R2.reuse, R2\n"
+            "--:-:-:-:8 DFMA R6, R2, R2, R2\n--:-:-:-:9 DADD R2, RZ, RZ\n"
+            "--:-:-:-:4 FADD R7, R3, R2",
+        ),
+        ("", START + "--:-:1:-:2 LDGSTS.E [R1], [R2.64]"),
+        (
+            "",
+            START + "--:-:-:-:9 ISETP.NE.AND P0, PT, R1, RZ, PT\n--:-:-:Y:d FADD R1, R1, R2\n"
+            "--:-:-:-:1 @P0 CALL.REL.NOINC `(.L_0)\n.L_0:\n--:-:-:-:5 EXIT",
+        ),
+        ("branch-stall", "--:-:-:-:1 CALL.REL.NOINC `(.L_0)\n.L_0:\n--:-:-:-:5 EXIT"),
         ("unset-register", "--:-:-:-:5 FADD R1, R7, RZ"),
         ("copy-barrier", "--:-:-:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
         ("copy-barrier", "--:-:2:-:1 LDGDEPBAR\n--:-:-:-:4 DEPBAR.LE SB0, 0x0"),
@@ -40,12 +54,22 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("", START + "--:-:1:-:2 LDS.128 R8, [R1]"),
         ("branch-stall", ".L_0:\n--:-:-:-:1 CALL.REL.NOINC `(.L_0)"),
         ("", ".L_0:\n--:-:-:-:1 @!P0 CALL.REL.NOINC `(.L_0)"),
+        (
+            "unknown-word",
+            "--:-:-:-:1 .word 0x00000000000000000000000000000fff\n--:-:-:-:5 FADD R1, R7, RZ",
+        ),
         ("unknown-word", "--:-:-:-:1 .word 0x00000000000000000000000000000fff"),
     ],
 )
 def test_each_rule(rules: str, text: str) -> None:
     assert " ".join(sorted({f.rule for f in lint_function(code_of(text))})) == rules
     assert not rules or rules in LINT_RULES
+
+
+def test_reuse_bits_of_a_texture_are_no_reuse() -> None:
+    """On sm_80 they hold a number, which a text shows as hidden bits."""
+    text = "--:-:6:Y:1 TXQ RZ, RZ, RZ, TEX_HEADER_DIMENSION, 0x0, 0x5a, 0x2 &hidden=0x4"
+    assert not lint_function(code_of(text + 30 * "0", 80))
 
 
 @every_row(

@@ -21,6 +21,8 @@ from .line_program import Lookup, move_line_section
 from .nv_info import BRANCH_TARGETS, EXIT_OFFSETS, branch_targets, move_attribute
 
 _ABSOLUTE_32, _ABSOLUTE_64 = 1, 2  # relocation types R_CUDA_32 and R_CUDA_64
+# Relocation types of instructions: the lowest bit and the number of bits of the field.
+_FIELDS = {0x38: (32, 32), 0x39: (32, 32), 0x3A: (34, 47)}  # R_CUDA_ABS32_LO_32, _HI_32, ABS47_34
 _LINES = (".debug_line", ".nv_debug_line_sass")
 _FRAMES = ".debug_frame"
 # Debug sections with code addresses that are not rewritten; -lineinfo makes none of them.
@@ -152,6 +154,9 @@ class _Mover:
         symbol = self.symbols[relocation.symbol]
         if relocation.addend is not None:
             return replace(relocation, addend=self._difference(symbol, relocation.addend))
+        if relocation.type in _FIELDS and name.startswith(TEXT):
+            self._check_field(relocation, section, name)
+            return relocation  # of a symbol, which moves
         sizes = {_ABSOLUTE_32: 4, _ABSOLUTE_64: 8}
         if relocation.type not in sizes:
             raise CubinError(f"relocation type {relocation.type} of moved code is not supported")
@@ -167,6 +172,17 @@ class _Mover:
         data[relocation.offset : end] = new.to_bytes(sizes[relocation.type], "little")
         self.cubin = self.cubin.with_data(section, bytes(data))
         return relocation
+
+    def _check_field(self, relocation: Relocation, section: int, name: str) -> None:
+        """Raise CubinError unless an instruction's relocation without an addend adds to 0."""
+        first, count = _FIELDS[relocation.type]
+        data = self.cubin.elf.sections[section].data[relocation.offset :][:16]
+        if int.from_bytes(data, "little") >> first & (1 << count) - 1:
+            raise CubinError(
+                f"the instruction at {relocation.offset:#x} of {name} must hold 0 where the "
+                "address of moved code is added",
+                hint="keep each instruction at its offset",
+            )
 
     def _difference(self, symbol: ElfSymbol, addend: int) -> int:
         """What must be added to the symbol's new value for the code at its old value + addend."""
@@ -221,7 +237,7 @@ class _Mover:
 
     def _move_function_table(self, constants: bytes) -> None:
         """The table that CALL.REL reads for pointers and virtual functions: 1, then the address of
-        each function.
+        each function. On sm_80 other constants may follow.
         """
         functions = [s for s in self.symbols if s.section == self.index and s.value]
         moves = {s.value: self.motion.address(s.value) for s in functions}
@@ -229,14 +245,16 @@ class _Mover:
         if all(moves.get(word, word) == word for word in words):
             return
         index = self.cubin.index(f".nv.constant2.{self.name}")
-        if index is None or len(constants) % 8 or not all(word in moves for word in words[1:]):
+        end = next((i for i in range(1, len(words)) if words[i] not in moves), len(words))
+        if index is None or any(moves.get(word, word) != word for word in words[end:]):
             raise CubinError(
                 f"constant 2 of {self.name} must be a table of functions, of which one moves, got "
                 "other words too",
                 hint="keep each instruction at its offset",
             )
-        moved = struct.pack(f"<{len(words)}Q", words[0], *(moves[word] for word in words[1:]))
-        self.cubin = self.cubin.with_data(index, moved)
+        moved = struct.pack(f"<{end}Q", words[0], *(moves[word] for word in words[1:end]))
+        data = self.cubin.elf.sections[index].data
+        self.cubin = self.cubin.with_data(index, moved + data[len(moved) :])
 
     def _reads_table(self, branch: int) -> bool:
         size = self.cubin.instruction_size

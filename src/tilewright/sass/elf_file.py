@@ -16,8 +16,10 @@ from ..errors import CubinError
 
 MACHINE_CUDA = 190
 NOBITS = 8
-_CUDA_GLOBAL, _CUDA_SHARED = 0x70000007, 0x7000000A  # .nv.global, .nv.shared of ``ptxas -c``
-_MEMORY_ONLY = (0, NOBITS, _CUDA_GLOBAL, _CUDA_SHARED)  # types of sections without file bytes
+# Memory of relocatable objects (nvcc -rdc=true): SHT_CUDA_GLOBAL, _LOCAL and _SHARED, which the
+# linker makes NOBITS.
+_CUDA_MEMORY = (0x70000007, 0x70000009, 0x7000000A)
+_MEMORY_ONLY = (0, NOBITS, *_CUDA_MEMORY)  # types of sections without file bytes
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -56,7 +58,7 @@ class ElfSection:
     def with_data(self, data: bytes) -> ElfSection:
         """The section with other contents. Raises CubinError for a section without file bytes."""
         if not self.in_file:
-            raise CubinError(f"section {self.name} must have bytes in the file, got NOBITS")
+            raise CubinError(f"section {self.name} must have bytes in the file, got memory alone")
         return replace(self, data=data, size=len(data))
 
 

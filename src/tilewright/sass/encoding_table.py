@@ -25,6 +25,8 @@ from .encoding import (
 from .sass_text import SassText
 
 _OPCODE_BITS = 0xFFF  # of sm_70 and later
+_OPERATION_BITS = 0x1FF  # those that are the same for registers, constants and immediates
+_MAXWELL_OPERATION = 52  # the lowest of such bits on sm_5x and sm_6x
 _MAXWELL_OPCODE = 56  # the lowest of the bits that tell most opcodes of sm_5x and sm_6x apart
 
 _ByMask = dict[tuple[tuple[int, float], int], dict[int, list[SassEncoding]]]
@@ -95,6 +97,19 @@ class EncodingTable:
         """
         for (_, mask), by_bits in self._by_opcode.get(self._opcode_bits(word), {}).items():
             yield from by_bits.get(word & mask, ())
+
+    def may_branch(self, word: int) -> bool:
+        """Whether a word, with or without an encoding, has an opcode that may take a target."""
+        return self._opcode(word) in self._branch_opcodes
+
+    @cached_property
+    def _branch_opcodes(self) -> frozenset[int]:
+        branches = (e for e in self.entries if any(n.kind == "t" for n in e.numbers))
+        return frozenset(self._opcode(e.base) for e in branches)
+
+    def _opcode(self, word: int) -> int:
+        """The bits of the opcode that are the same for all kinds of operands."""
+        return word & _OPERATION_BITS if self.coding is VOLTA else word >> _MAXWELL_OPERATION
 
     def _opcode_bits(self, word: int) -> int:
         """The low 12 bits, up to sm_6x the high 8: they tell most opcodes apart."""

@@ -19,8 +19,11 @@ REGISTER_COUNT, BRANCH_TARGETS, BARRIER_COUNT = 0x2F, 0x34, 0x4C
 # Offsets of instructions: the words of a record, of which the first is the offset.
 OFFSET_RECORDS = {
     0x1C: 1, 0x1D: 1, 0x25: 1, 0x27: 1, 0x28: 1, 0x2D: 1, 0x31: 1, 0x46: 1, 0x47: 1, 0x57: 1,
-    0x59: 1, 0x2E: 2, 0x44: 2, 0x39: 4,
+    0x59: 1, 0x2E: 2, 0x44: 2, 0x40: 3, 0x39: 4,
 }  # fmt: skip
+INSTR_REG_MAP, ANNOTATIONS = 0x40, 0x55
+_END = 0xFFFFFFFF  # the third word of a record of INSTR_REG_MAP
+_SPILL = 1  # the kind of an annotation: the offset of a load or store of a spilled register
 
 NAMES = dict(
     enumerate(
@@ -49,7 +52,7 @@ NAMES = dict(
      0x59: "LOCAL_CTA_ASYNC_STORE_OFFSETS", 0x5A: "MERCURY_FINALIZER_OPTIONS"}  # fmt: skip
 
 # Attributes with offsets whose records are not known, so that code under them can't move.
-_OPAQUE = {0x33, 0x3A, 0x3C, 0x40, 0x4F, 0x55}
+_OPAQUE = {0x33, 0x3A, 0x3C, 0x4F}
 _HOLDS_NO_OFFSET = {0x66}  # seen with the value 3 in every kernel of ptxas 13; not named
 
 
@@ -123,6 +126,8 @@ def move_attribute(attribute: InfoAttribute, moved: Callable[[int], int | None])
         )
     if attribute.code == BRANCH_TARGETS:
         return attribute.with_words([*_moved_targets(attribute, moved)])
+    if attribute.code == ANNOTATIONS:
+        return attribute.with_words([*_moved_annotations(attribute, moved)])
     size = OFFSET_RECORDS.get(attribute.code)
     return attribute if size is None else attribute.with_words([*_moved(attribute, size, moved)])
 
@@ -133,11 +138,27 @@ def _moved(
     words = attribute.words
     if len(words) % size:
         raise CubinError(f"{attribute.name} must hold {size} words a record, got {len(words)}")
+    if attribute.code == INSTR_REG_MAP and set(words[2::3]) - {_END}:
+        raise CubinError(f"records of {attribute.name} must end in {_END:#x}, got {words[2::3]}")
     for i in range(0, len(words), size):
         offset = moved(words[i])
         if offset is not None:
             yield offset
             yield from words[i + 1 : i + size]
+
+
+def _moved_annotations(
+    attribute: InfoAttribute, moved: Callable[[int], int | None]
+) -> Iterator[int]:
+    words = attribute.words
+    if len(words) % 2 or set(words[::2]) - {_SPILL}:
+        raise CubinError(
+            f"{attribute.name} must hold pairs of {_SPILL} and an offset, got {words[:8]}",
+            hint="keep each instruction at its offset",
+        )
+    for offset in map(moved, words[1::2]):
+        if offset is not None:
+            yield from (_SPILL, offset)
 
 
 def branch_targets(attribute: InfoAttribute) -> Iterator[tuple[int, int, tuple[int, ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import pytest
@@ -24,7 +25,13 @@ from tilewright.sass import (
 from tilewright.sass.edited_code import motion_between
 from tilewright.sass.elf_tables import FUNCTION
 from tilewright.sass.machine.hazards import function_code
-from tilewright.sass.nv_info import EXIT_OFFSETS, OFFSET_RECORDS
+from tilewright.sass.nv_info import (
+    EXIT_OFFSETS,
+    OFFSET_RECORDS,
+    SIZED,
+    InfoAttribute,
+    move_attribute,
+)
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 MOVES = ("MOV", "IMAD.U32")
@@ -113,11 +120,42 @@ def test_a_function_table_with_other_words_is_refused() -> None:
     index = file.index(TABLE)
     assert index is not None
     data = file.elf.sections[index].data
-    file = file.with_data(index, data[:8] + b"\x07" + data[9:])
     code = file.code("by_table")
     moved = CodeMotion({at: at + 128 for at in range(0, len(code), 16)}, len(code), len(code) + 128)
+    followed = file.with_data(index, data + b"constant")
+    tables = [
+        with_code(x, "by_table", bytes(128) + code, moved).elf.sections[index].data
+        for x in (file, followed)
+    ]
+    assert tables[1] == tables[0] + b"constant" != data + b"constant"
+    file = file.with_data(index, data[:8] + b"\x07" + data[9:])
     with pytest.raises(CubinError, match="must be a table of functions"):
         with_code(file, "by_table", bytes(128) + code, moved)
+
+
+@pytest.mark.tools
+@needs_ptxas
+def test_a_word_that_may_be_a_branch_does_not_move() -> None:
+    """A word without an encoding is kept as it is, and so would be the distance that it jumps."""
+    file = parsed("sort")
+    name = file.functions[0]
+    code = bytearray(file.code(name))
+    code[16:32] = (0x2FEA000B8000000000000108047547).to_bytes(16, "little")  # BRA.U !UP0
+    file = with_code(file, name, bytes(code), CodeMotion({}, len(code), len(code)))
+    assert decode_code(encoding_table(90), bytes(code))[1][1].text is None
+    with pytest.raises(CubinError, match="0x10, 0x2fea000b8000000000000108047547, may be a branch"):
+        edited(file.build(), "between")
+
+
+def test_attributes_of_spills_and_of_registers_move() -> None:
+    spills = InfoAttribute(SIZED, 0x55, data=struct.pack("<4I", 1, 0x20, 1, 0x40))
+    registers = InfoAttribute(SIZED, 0x40, data=struct.pack("<3I", 0x20, 0xD0201, 0xFFFFFFFF))
+    moved = {0x20: 0x30}.get
+    assert move_attribute(spills, moved).words == (1, 0x30)
+    assert move_attribute(registers, moved).words == (0x30, 0xD0201, 0xFFFFFFFF)
+    for unknown in (spills.with_words([2, 0x20]), registers.with_words([0x20, 1, 0x30])):
+        with pytest.raises(CubinError, match="must"):
+            move_attribute(unknown, moved)
 
 
 LINES = [f"--:-:-:-:1 MOV R{i}, R{i + 1} ;" for i in range(4)]

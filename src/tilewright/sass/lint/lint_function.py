@@ -96,11 +96,12 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
     row = instruction_properties(sm, text.opcode)
     if sm >= 70 and not control.yields and (control.stall == 0 or control.stall > 11):
         yield "long-stall", f"a stall of {control.stall} without yield", "set the yield flag"
-    leaves = name == "CALL" and text.guard != ALWAYS  # as ptxas leaves loops of sm_80
-    least = 5 if (name in _BRANCHES and not leaves) or (name == "BAR" and sm < 70) else 0
+    least = 5 if name in _BRANCHES or (name == "BAR" and sm < 70) else 0
+    if name == "CALL" and (text.guard != ALWAYS or text.negated):
+        least = 1  # ptxas for sm_80 leaves a loop so
     if control.stall < least and not (control.stall == 0 and control.yields):
         yield "branch-stall", f"{name} stalls for {control.stall} cycles", "stall at least 5"
-    if row.is_memory and not row.outputs and control.write:
+    if row.is_memory and not row.outputs and control.write and name != "LDGSTS":
         yield "store-write-barrier", f"{name} signals barrier {control.write}", "use R, not W"
     for operand in register_operands(sm, text) if row.is_memory else ():
         size = 1 << (operand.count - 1).bit_length()
@@ -108,7 +109,7 @@ def _breaches(sm: int, name: str, instruction: SassInstruction) -> Iterator[tupl
             name = f"R{operand.first}"
             what = f"{name} begins a vector of {operand.count}"
             yield "register-alignment", what, f"choose a multiple of {size}"
-    if sm >= 70 and control.reuse and (control.yields or not control.stall):
+    if sm >= 70 and text.reuse and (control.yields or not control.stall):
         yield "reuse-yield", "operands are reused across a yield", "clear the yield or reuse flags"
 
 
@@ -129,9 +130,11 @@ def _copy_barriers(code: SassCode) -> Iterator[SassFinding]:
 
 
 def _unset_registers(code: SassCode) -> Iterator[SassFinding]:
-    """Registers that are read but written nowhere, where no function is called."""
+    """Registers that are read but written nowhere, where no function is called, and no word without
+    an encoding may have written them.
+    """
     texts = [x.text for x in code.instructions]
-    if any(code.name(i) in ("CALL", "RET", "CAL") for i in range(len(texts))):
+    if None in texts or any(code.name(i) in ("CALL", "RET", "CAL") for i in range(len(texts))):
         return
     written = {_STACK_POINTER}
     for text in texts:

@@ -26,8 +26,15 @@ _OVERLAP = 70  # from here on, operands are read during all cycles of the pipe
 
 def source_slots(sm: int, text: SassText) -> Slots:
     """(slot, register) of each plain source register of an arithmetic instruction."""
+    if instruction_properties(sm, text.opcode).pipe in ("tensor", "fp64"):
+        return ()
+    return _fixed_slots(sm, text)
+
+
+def _fixed_slots(sm: int, text: SassText) -> Slots:
+    """The same of each instruction of fixed latency."""
     row = instruction_properties(sm, text.opcode)
-    if row.latency != "fixed" or row.pipe in ("tensor", "fp64"):
+    if row.latency != "fixed":
         return ()
     first = output_count(row, text)
     return tuple(
@@ -52,7 +59,7 @@ def next_cached(sm: int, text: SassText, cached: Slots) -> Slots:
     new = reused_slots(sm, text)
     if sm < 70:  # a memory instruction between two arithmetic ones leaves the cache as it is
         return cached if instruction_properties(sm, text.opcode).is_variable else new
-    used = {slot for slot, _ in source_slots(sm, text)} | {slot for slot, _ in new}
+    used = {slot for slot, _ in _fixed_slots(sm, text)} | {slot for slot, _ in new}
     return (*new, *(entry for entry in cached if entry[0] not in used))
 
 

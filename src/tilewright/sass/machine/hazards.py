@@ -24,7 +24,6 @@ from .latencies import (
     MAX_DISTANCE,
     MAX_LATENCY,
     PUSHES,
-    descriptor_gain,
     issue_distance,
     own_latency,
     result_latency,
@@ -151,7 +150,9 @@ class _HazardSearch:
             self._check_reads(index, row, effects, state)
             self._check_writes(index, row, effects, state)
             self._leave(index, row, effects, state)
-        stall = control.stall if self.sm < 70 else max(1, control.stall)
+        stall = control.stall
+        if self.sm >= 70 and not stall:  # with yield until the result is there: ptxas -O0, of HMMA
+            stall = MAX_LATENCY if control.yields else 1
         state.advance(stall, MAX_LATENCY, MAX_DISTANCE)
         signals = {control.write, control.read} - {0}
         if row is None or row.mnemonic != "USETMAXREG":
@@ -233,6 +234,8 @@ class _HazardSearch:
                 if self._are_alternatives(producer, index):
                     continue
                 if kind == FIXED:
+                    if register in effects.reads or register in effects.guards:
+                        continue  # it waits for the earlier result, and writes after that
                     self._check_write_order(index, row, register, producer, value)
                 elif not self._in_order(producer, row, kind):
                     word, rule = ("written", "waw-barrier") if kind == WRITE else (
@@ -262,15 +265,13 @@ class _HazardSearch:
             )  # fmt: skip
 
     def _gain(self, producer: int, consumer: int, register: Register) -> int:
-        """Cycles that IMAD.WIDE gains on either side, or B's descriptor."""
+        """Cycles that IMAD.WIDE gains on either side, or IMAD.HI for its addend."""
         made, used = self.code.instructions[producer].text, self.code.instructions[consumer].text
         assert made is not None and used is not None
-        if register[0] == "UR" and "GMMA" in used.opcode and "gdesc" in used.operands[1].kind:
-            return descriptor_gain(register[1], int(used.operands[1].numbers[0]))
         if register[0] != "R":
             return 0
         gain = wide_gain(made.opcode, made.operands[0].numbers[:1] == (register[1],), False)
-        if used.opcode.startswith("IMAD.WIDE"):
+        if used.opcode.startswith(("IMAD.WIDE", "IMAD.HI")):
             addend = used.operands[4 if used.operands[1].kind == "P#" else 3]
             is_addend = addend.kind == "R#" and register[1] - int(addend.numbers[0]) in (0, 1)
             gain += wide_gain(used.opcode, False, is_addend)

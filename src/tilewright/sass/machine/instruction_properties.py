@@ -107,12 +107,15 @@ _HOPPER: Rows = (
     | _rows("R2UR", "uniform", interval=2)
     | _rows("MUFU F2F F2I I2F FRND POPC FLO BREV", "xu", VARIABLE, interval=8, queue="xu")
     | _rows("FCHK", "xu", VARIABLE, "p", interval=8, queue="xu")
-    | _rows("S2R B2R", "special", VARIABLE, interval=2)
+    | _rows("S2R", "special", VARIABLE, interval=2)
+    | _rows("B2R", "special", VARIABLE, interval=2, queue="B2R")
     | _rows("S2UR", "special", VARIABLE, interval=2, queue="S2UR")
     | _rows("LDC", "constant", VARIABLE, space="constant", interval=2)
     | _rows("SHFL", "memory", VARIABLE, interval=2, queue="shared")
-    | _rows("MATCH REDUX QSPC", "special", VARIABLE, interval=2)
+    | _rows("MATCH REDUX", "special", VARIABLE, interval=2)
+    | _rows("QSPC", "memory", VARIABLE, interval=2)
     | _rows("HMMA IMMA BMMA", "tensor", FIXED, interval=8)
+    | _rows("HMMA.1684.F32.TF32", "tensor", FIXED, interval=4)
     | _rows("DMMA", "tensor", VARIABLE, interval=16, queue="tensor")
     | _rows("HGMMA QGMMA IGMMA BGMMA", "tensor", "asynchronous", "r", interval=32)
     | _memory()
@@ -127,12 +130,15 @@ _HOPPER: Rows = (
     | _rows("BAR UCGABAR_ARV UCGABAR_WAIT DEPBAR WARPGROUP NOP", "branch", CONTROL, None)
     | _rows("FSET HSET2 VHMNMX VIMNMX3", "alu", outputs="r", interval=2)
     | _rows("ULEPC", "uniform", interval=2)
-    | _rows("TEX TLD TLD4 TXD TXQ TMML FOOTPRINT SULD SUATOM SUQUERY", "texture", VARIABLE, "r",
-            space="texture", queue="texture")
+    | _rows("TEX TLD TLD4 TXD TXQ TMML", "texture", VARIABLE, r"p?rr", space="texture",
+            queue="texture")
+    | _rows("FOOTPRINT SULD SUATOM SUQUERY", "texture", VARIABLE, r"p?r", space="texture",
+            queue="texture")
     | _rows("SUST SURED", "texture", VARIABLE, None, space="texture", queue="texture")
     | _rows("LDGMC", "memory", VARIABLE, space="global")
-    # not in compute kernels, but for MOVM: waited for as other variable instructions are
-    | _rows("MOVM AL2P ALD LDTRAM IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r",
+    | _rows("MOVM", "special", VARIABLE, "r", interval=4, queue="MOVM")
+    # not in compute kernels: waited for as other variable instructions are
+    | _rows("AL2P ALD LDTRAM IPA ISBERD PIXLD GETLMEMBASE OUT", "special", VARIABLE, "r",
             interval=4)
     | _rows("CSMTEST", "special", VARIABLE, "p", interval=4)
     | _rows("AST ISBEWR SETLMEMBASE SETCTAID PMTRIG USETSHMSZ R2B", "special", VARIABLE, None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .instruction_properties import CONTROL, InstructionProperties
+from .instruction_properties import CONTROL, InstructionProperties, instruction_properties
 from .measured_timing import measured_timing
 
 GUARD, SOURCE = "guard", "source"
@@ -23,6 +23,7 @@ _PAIR_DISTANCES = {("LDGSTS", "LDGDEPBAR"): 4, ("LDGDEPBAR", "LDGSTS"): 4}
 _ANY = "*"
 _MOVES = {"UMOV", "ULDC", "VOTEU"}  # of the uniform path, forwarded early
 _ALU, _FMA, _FP64 = "alu", "fma", "fp64"
+_HALF_HMMA = "HMMA.1684.F32.TF32"  # half the products of HMMA.1688.F32.TF32
 _MATH = (_ALU, _FMA, _FP64)
 
 # (file, producer's group, consumer's group) → cycles; the first match of exact, then any consumer.
@@ -33,14 +34,16 @@ _HOPPER: dict[tuple[str, str, str], int] = {
     ("R", _FMA, "tensor"): 7, ("R", _FMA, "uniform"): 5, ("R", _FMA, _ANY): 4,
     ("R", _FP64, _FP64): 8, ("R", _FP64, "memory"): 7, ("R", _FP64, "xu"): 6,
     ("R", _FP64, _ANY): 10,
-    ("R", "HMMA", _ANY): 24, ("R", "IMMA", _ANY): 15, ("R", "BMMA", _ANY): 16,
+    ("R", "HMMA", _ANY): 24, ("R", "HMMA", "memory"): 23, ("R", "HMMA", "special"): 23,
+    ("R", _HALF_HMMA, _ANY): 16, ("R", _HALF_HMMA, "memory"): 15, ("R", "IMMA", _ANY): 15,
+    ("R", "BMMA", _ANY): 16,
     ("P", _ALU, _ALU): 4, ("P", _ALU, _FMA): 5, ("P", _ALU, _ANY): 13,
     ("P", _FMA, _ALU): 5, ("P", _FMA, _FMA): 4, ("P", _FMA, _ANY): 13,
     ("P", _FP64, _ALU): 6, ("P", _FP64, _FP64): 6, ("P", _FP64, _ANY): 14,
     ("P", "uniform", _ANY): 13, ("P", "R2UR", _ALU): 8, ("P", "R2UR", _ANY): 13,
     ("UP", "uniform", "uniform"): 4, ("UP", "uniform", _ALU): 6, ("UP", "uniform", _ANY): 11,
     ("UP", "move", _ANY): 5,
-    ("UR", "move", "branch"): 3, ("UR", "move", "tensor"): 4, ("UR", "move", _ANY): 2,
+    ("UR", "move", "branch"): 3, ("UR", "move", _ANY): 2,
     ("UR", "uniform", "uniform"): 4, ("UR", "uniform", "branch"): 6,
     **{("UR", "uniform", group): 6 for group in _MATH}, ("UR", "uniform", _ANY): 9,
     ("UR", "R2UR", _ANY): 13,
@@ -48,7 +51,8 @@ _HOPPER: dict[tuple[str, str, str], int] = {
 _AMPERE: dict[tuple[str, str, str], int] = {
     **_HOPPER,
     ("R", _FP64, _FP64): 6, ("R", _FP64, "memory"): 6, ("R", _FP64, _ANY): 6,
-    ("R", _FMA, "uniform"): 4, ("R", "HMMA", _ANY): 17, ("R", "BMMA", _ANY): 15,
+    ("R", _FMA, "uniform"): 4, ("R", "BMMA", _ANY): 15,
+    **{("R", "HMMA", group): 17 for group in (_ANY, "memory", "special")},
 }  # fmt: skip
 _HOPPER_GUARD = {_FP64: 14, "uniform": 5, "move": 5}
 _HOPPER_GUARD_CYCLES = 13
@@ -59,7 +63,7 @@ _MAXWELL: dict[tuple[str, str, str], int] = {
     **{("R", _ANY, unit): 2 for unit in _LATE}, ("R", _ANY, "constant"): 4, ("R", _ANY, "x64"): 4,
 }  # fmt: skip
 _MAXWELL_GUARD_CYCLES = 13
-_WIDE_EARLY = 2  # cycles: IMAD.WIDE reads its addend late and writes its low register early
+_WIDE_EARLY = 2  # cycles: IMAD.WIDE and IMAD.HI
 PUSHES = {"SSY", "PBK", "PCNT", "PRET"}  # their guard holds for the matching jump, not for them
 MAX_LATENCY = 24
 
@@ -125,22 +129,19 @@ def _group(row: InstructionProperties) -> str:
 
 def wide_gain(opcode: str, is_low_result: bool, is_addend: bool) -> int:
     """Cycles that a latency shrinks by for IMAD.WIDE: its low register is written early, its
-    addend is read late. ``opcode`` is the one whose register it is.
+    addend is read late, that of IMAD.HI too. ``opcode`` is the one whose register it is.
     """
     wide = opcode.startswith("IMAD.WIDE")
-    return _WIDE_EARLY if wide and (is_low_result or is_addend) else 0
-
-
-def descriptor_gain(register: int, first: int) -> int:
-    """Cycles that a latency shrinks by for a uniform register of wgmma's descriptors, which begin
-    at ``first``: B's, the second two, are read a cycle after A's. Inferred from ptxas' stalls.
-    """
-    return int(register - first in (2, 3))
+    early = wide and is_low_result
+    return _WIDE_EARLY if early or (is_addend and (wide or opcode.startswith("IMAD.HI"))) else 0
 
 
 def own_latency(sm: int, row: InstructionProperties, file: str) -> int:
-    """Cycles from issue to the write of a result, for the order of two writes of a register."""
-    return result_latency(sm, file, row, row)
+    """Cycles from issue to the write of a result, for the order of two writes of a register: until
+    the same instruction may read it, a predicate until a comparison may (a vote reads it late).
+    """
+    reader = instruction_properties(sm, "ISETP") if file == "P" else row
+    return result_latency(sm, file, row, reader)
 
 
 def issue_distance(sm: int, first: InstructionProperties, then: InstructionProperties) -> int:

@@ -34,7 +34,7 @@ def _warpgroup_widths(text: SassText, n: int) -> list[int]:
     """64 × N accumulators over 128 threads; A is 4 registers where it is not a descriptor."""
     narrow = re.search(r"x\d+\.F16", text.opcode) is not None
     accumulators = 64 * n // (_LANES * _WARPS) // (2 if narrow else 1)
-    widths = [accumulators if i == 0 else 4 for i in range(len(text.operands))]
+    widths = [accumulators, 4, *[1] * (len(text.operands) - 2)]
     descriptor = next(i for i, x in enumerate(text.operands) if "gdesc" in x.kind)
     if descriptor + 1 < len(widths):
         widths[descriptor + 1] = accumulators

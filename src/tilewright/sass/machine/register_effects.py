@@ -15,12 +15,14 @@ from functools import lru_cache
 from ..sass_text import ALWAYS, SassOperand, SassText
 from .instruction_properties import InstructionProperties, instruction_properties
 from .matrix_widths import matrix_widths
+from .texture_widths import texture_widths
 
 Register = tuple[str, int]
 RZ, URZ = 255, 63
 _RESERVED, _FIRST_RESERVED = 2, 70
 _NONE = {"R": RZ, "UR": URZ, "P": ALWAYS, "UP": ALWAYS}
 _NAMED = re.compile(r"(?<![A-Za-z])(UR|UP|R|P)#(\.64)?")
+_SURFACES = ("SULD", "SUST", "SUATOM", "SURED", "SUQUERY")
 _DOUBLES = {"DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "DSET"}
 
 
@@ -129,14 +131,22 @@ def _named(
         while name and name.start(0) + len(name[1]) != match.start():
             name = _NAMED.search(operand.kind, name.end())
         if name is not None and int(number) != _NONE[name[1]]:
-            yield position, name[1], int(number), _count(sm, text, operand.kind, name, width)
+            first = int(number) + _first_of_descriptor(text, operand.kind)
+            yield position, name[1], first, _count(sm, text, operand.kind, name, width)
+
+
+def _first_of_descriptor(text: SassText, kind: str) -> int:
+    """Where wgmma's descriptors begin after the register that is named: A's are the first two, B's
+    the next two, also where A is in registers and the first two are not read.
+    """
+    return 2 if kind.startswith("gdesc[") and text.operands[1].kind != kind else 0
 
 
 def _count(sm: int, text: SassText, kind: str, name: re.Match[str], width: int) -> int:
     """Registers in a row that one name stands for."""
     if name[1] in ("P", "UP"):
         return 1
-    if "[" not in kind:
+    if "[" not in kind or text.opcode.startswith(_SURFACES):
         return width
     if kind.startswith(("desc[", "gdesc[")) and name.start() < kind.index("]"):
         return 4 if kind[0] == "g" and text.operands[1].kind == kind else 2  # of A and B, or of B
@@ -175,6 +185,10 @@ def _widths(sm: int, text: SassText, row: InstructionProperties, outputs: int) -
     name = text.opcode.split(".")[0]
     if row.pipe == "tensor":
         return matrix_widths(text)
+    if row.pipe == "texture" and sm >= _FIRST_RESERVED:
+        return texture_widths(text, outputs)
+    if text.opcode.startswith("SYNCS.ARRIVE.TRANS64"):  # the state of a barrier, one operand
+        return [2 if i < outputs else 1 for i in range(count)]
     if row.is_memory or name in ("LDC", "ULDC"):
         return [_memory_width(text)] * count
     if name in _DOUBLES:
@@ -182,6 +196,10 @@ def _widths(sm: int, text: SassText, row: InstructionProperties, outputs: int) -
     if name in ("IMAD", "UIMAD") and (".WIDE" in text.opcode or ".HI" in text.opcode):
         result = 2 if ".WIDE" in text.opcode else 1
         return [result if not i else 2 if i == outputs + 2 else 1 for i in range(count)]
+    if (name == "UIADD3" and ".64" in text.opcode) or (name in ("LEPC", "ULEPC") and sm >= 70):
+        return [2] * count
+    if name == "MATCH":
+        return [2 if ".U64" in text.opcode and i >= outputs else 1 for i in range(count)]
     if name == "CS2R":
         return [1 if ".32" in text.opcode or sm < 70 else 2] * count
     if name in ("F2F", "I2F", "F2I", "FRND", "I2I"):
@@ -199,7 +217,7 @@ def _memory_width(text: SassText) -> int:
         return int(text.opcode[-1]) if text.opcode[-1] in "24" else 1
     if ".128" in text.opcode:
         return 4
-    if text.opcode.startswith(("SYNCS.ARRIVE", "SYNCS.PHASECHK")):
+    if text.opcode.startswith("SYNCS.PHASECHK"):
         return 1
     if "TRANS64" in text.opcode or re.search(r"[.US]64\b", text.opcode):
         return 2

@@ -63,6 +63,8 @@ def _replaced(cubin: CubinFile, name: str, text: str, file: str) -> CubinFile:
         code = padded(table, code, cubin.section(TEXT + name).alignment)
     old, new = decode_code(table, before), decode_code(table, code)
     motion = motion_between(old, new, (len(before), len(code)))
+    if not motion.is_identity:
+        _check_branches(table, name, old)
     if table.coding is VOLTA and not motion.is_identity:
         code = with_return_addresses(table, code, old, motion)
         code = with_table_branches(table, code, old, motion)
@@ -70,6 +72,17 @@ def _replaced(cubin: CubinFile, name: str, text: str, file: str) -> CubinFile:
     edited = with_code(cubin, name, code, motion, exits)
     needed = registers_needed(cubin.sm, [x.text for _, x in new if x.text is not None])
     return edited.with_registers(name, needed) if needed > cubin.registers(name) else edited
+
+
+def _check_branches(table: EncodingTable, name: str, old: Sequence[Decoded]) -> None:
+    """Raise CubinError for a word without an encoding that may hold the distance to a target."""
+    for at, instruction in old:
+        if instruction.text is None and table.may_branch(instruction.raw):
+            raise CubinError(
+                f"code of {name} can't move: the word at {at:#x}, {instruction.raw:#x}, may be a "
+                "branch and has no known encoding",
+                hint="keep each instruction at its offset",
+            )
 
 
 def padded(table: EncodingTable, code: bytes, alignment: int) -> bytes:
