@@ -38,7 +38,9 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
             "--:-:-:-:8 DFMA R6, R2, R2, R2\n--:-:-:-:9 DADD R2, RZ, RZ\n"
             "--:-:-:-:4 FADD R7, R3, R2",
         ),
-        ("", START + "--:-:1:-:2 LDGSTS.E [R1], [R2.64]"),
+        ("", START + "--:-:-:-:5 MOV R3, RZ\n--:-:1:-:2 LDGSTS.E [R1], [R2.64]"),
+        ("", START + "--:-:-:Y:0 LDS R1, [R2]\n--:-:-:Y:0 STS [R2], R1\n--:-:-:-:5 MOV R2, R1"),
+        ("raw-barrier", START + "--:-:-:Y:1 LDS R1, [R2]\n--:-:-:-:5 MOV R3, R1"),
         (
             "",
             START + "--:-:-:-:9 ISETP.NE.AND P0, PT, R1, RZ, PT\n--:-:-:Y:d FADD R1, R1, R2\n"

@@ -151,8 +151,11 @@ class _HazardSearch:
             self._check_writes(index, row, effects, state)
             self._leave(index, row, effects, state)
         stall = control.stall
-        if self.sm >= 70 and not stall:  # with yield until the result is there: ptxas -O0, of HMMA
-            stall = MAX_LATENCY if control.yields else 1
+        if self.sm >= 70 and not stall:
+            stall = 1
+            if control.yields:  # until it is complete: so ptxas -O0 does without barriers
+                stall = MAX_LATENCY
+                state.forget({(WRITE, index), (READ, index)})
         state.advance(stall, MAX_LATENCY, MAX_DISTANCE)
         signals = {control.write, control.read} - {0}
         if row is None or row.mnemonic != "USETMAXREG":
