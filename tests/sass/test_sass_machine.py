@@ -235,11 +235,13 @@ def test_a_borrow_of_lea_and_parts_of_registers() -> None:
 --:-:1:-:2 I2F.U8 R5, R4.B1
 --:-:2:-:2 I2F.S8 R6, R4.B2
 --:-:3:-:2 I2F.S16 R7, R4
+--:-:-:-:f HFMA2.MMA R8, -RZ, RZ, 1.875, 0f7fff
 07:-:-:-:f EXIT"""
     registers = run_text(text, 90).state.registers[:, 0]
     shifted = (registers[1].astype(np.uint64) << np.uint64(4)) & np.uint64(0xFFFFFFFF)
     assert (shifted == 0).sum() == 16
     assert np.array_equal(registers[3] == 0, shifted <= 5)
+    assert set(registers[8]) == {0x3F807FFF}
     assert [set(registers[i].view(np.float32)) for i in (5, 6, 7)] == [{242}, {-127}, {-3392}]
 
 

@@ -30,12 +30,19 @@ def _half_sources(o: OperationOperands) -> list[Halves]:
     while operands:
         operand = operands.pop(0)
         if operand.kind == "#":
-            high, low = (np.float64(x.numbers[0]) for x in (operand, operands.pop(0)))
-            pair = np.full((1, 1), low), np.full((1, 1), high)
+            high, low = (_immediate(x, _format(o)) for x in (operand, operands.pop(0)))
+            pair = low, high
             found.append(lambda group, pair=pair: pair)  # type: ignore[misc]
         elif operand.kind not in ("P#", "UP#"):
             found.append(_halves(operand, _format(o)))
     return found
+
+
+def _immediate(operand: SassOperand, fmt: str) -> Array:
+    """An immediate as (1, 1) doubles; a NaN is written by its bits."""
+    number = operand.numbers[0]
+    bits = np.full((1, 1), 0 if isinstance(number, float) else number, np.uint32)
+    return np.full((1, 1), number) if isinstance(number, float) else np.asarray(decode(fmt, bits))
 
 
 def _halves(operand: SassOperand, fmt: str) -> Halves:
@@ -94,7 +101,10 @@ def double_source(operand: SassOperand) -> Reader:
     """An f64 from a register pair, or an immediate that is its high word."""
     low = word_source(operand) if operand.kind != "#" else None
     high = word_source(operand, 1) if operand.kind != "#" else None
-    fixed = np.full((1, 1), float(operand.numbers[0])) if operand.kind == "#" else None
+    fixed = None
+    if operand.kind == "#":
+        number = operand.numbers[0]
+        fixed = np.full((1, 1), number if isinstance(number, float) else np.nan)
 
     def read(group: ThreadGroup) -> Array:
         if fixed is not None:
