@@ -140,10 +140,10 @@ def test_a_word_that_may_be_a_branch_does_not_move() -> None:
     file = parsed("sort")
     name = file.functions[0]
     code = bytearray(file.code(name))
-    code[16:32] = (0x2FEA000B8000000000000108047547).to_bytes(16, "little")  # BRA.U !UP0
+    code[16:32] = (0x2FEA800B8000000000000108047547).to_bytes(16, "little")  # not legal
     file = with_code(file, name, bytes(code), CodeMotion({}, len(code), len(code)))
     assert decode_code(encoding_table(90), bytes(code))[1][1].text is None
-    with pytest.raises(CubinError, match="0x10, 0x2fea000b8000000000000108047547, may be a branch"):
+    with pytest.raises(CubinError, match="0x10, 0x2fea800b8000000000000108047547, may be a branch"):
         edited(file.build(), "between")
 
 

@@ -230,7 +230,7 @@ def test_the_opcodes_and_fields_are_those_of_the_table() -> None:
         if form[0] == "QGMMA":
             assert found <= {kept_operands.QGMMA, 0x9F3}
         elif form[0] == "BRA":
-            assert found == {kept_operands.BRANCH}
+            assert found <= {kept_operands.BRANCH, 0x547}  # that by a uniform predicate
 
 
 def _example(name: str) -> str:
