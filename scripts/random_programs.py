@@ -59,7 +59,7 @@ WARPS = (
     "{U} ^= __ballot_sync(ALL, {c});", "{U} += __all_sync(ALL, {c}) + 2 * __any_sync(ALL, {c});",
     "{U} ^= __match_any_sync(ALL, {u} & 3u);", "{U} ^= __reduce_{reduction}_sync(ALL, {u});",
     "{U} += __syncthreads_count({c});",
-    "{U} = __dp4a({u}, {u}, {u}) ^ __byte_perm({u}, {u}, {u});",
+    "{U} = __dp4a({U}, {U}, {U}) ^ __byte_perm({u}, {u}, {u});",
     "__syncthreads(); shared[threadIdx.x] = {u}; __syncthreads(); {U} += shared[{u} & 63u];"
     " __syncthreads();",
     "__syncthreads(); atomicAdd(&shared[{u} & 63u], {u}); __syncthreads();"

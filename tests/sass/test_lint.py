@@ -43,6 +43,11 @@ START = "--:-:-:-:5 IADD3 R1, RZ, RZ, RZ\n--:-:-:-:5 IADD3 R2, RZ, RZ, RZ\n"
         ("raw-barrier", START + "--:-:-:Y:1 LDS R1, [R2]\n--:-:-:-:5 MOV R3, R1"),
         (
             "",
+            START + "--:1:-:-:2 REDUX.OR UR5, R1\n01:-:1:-:2 REDUX.OR UR4, R2\n"
+            "01:-:-:-:5 MOV R1, UR5",
+        ),
+        (
+            "",
             START + "--:-:-:-:9 ISETP.NE.AND P0, PT, R1, RZ, PT\n--:-:-:Y:d FADD R1, R1, R2\n"
             "--:-:-:-:1 @P0 CALL.REL.NOINC `(.L_0)\n.L_0:\n--:-:-:-:5 EXIT",
         ),

@@ -29,7 +29,8 @@ Array = npt.NDArray[Any]
 _IDLE = {"NOP", "DEPBAR", "LDGDEPBAR", "MEMBAR", "CCTL", "YIELD", "LEPC", "ERRBAR",
          "FENCE", "CGAERRBAR", "NANOSLEEP", "PREEXIT", "ACQBULK"}  # fmt: skip
 _CONTROL = {"BRA", "JMP", "BRX", "CALL", "RET", "EXIT", "SSY", "SYNC", "PBK", "BRK", "PCNT", "CONT",
-            "PRET", "CAL", "BSSY", "BSYNC", "BREAK", "WARPSYNC", "BAR"}  # fmt: skip
+            "PRET", "CAL", "BSSY", "BSYNC", "BREAK", "WARPSYNC", "ENDCOLLECTIVE",
+            "BAR"}  # fmt: skip
 _UNIFORM = {"UIADD3", "UIMAD", "ULEA", "ULOP3", "UMOV", "UPRMT", "USEL", "USGXT", "USHF", "UISETP",
             "UPLOP3", "UFLO", "UPOPC", "UBREV"}  # fmt: skip
 

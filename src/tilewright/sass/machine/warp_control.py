@@ -99,6 +99,8 @@ class WarpControl:
             self._push(name, fragment, lanes, index)
         elif name in ("SYNC", "BRK", "CONT", "RET"):
             self._arrive_on_stack(name, fragment, lanes)
+        elif name == "ENDCOLLECTIVE":
+            self._end_collective(fragment, index)
         elif name == "BSSY":
             self._open(text, fragment)
         elif name == "BSYNC":
@@ -164,8 +166,6 @@ class WarpControl:
         """Let lanes wait for all others of a mask, at WARPSYNC wherever these are in the code."""
         if not lanes.any():
             return
-        if "COLLECTIVE" in text.opcode:
-            raise SassError(f"the SASS machine must know an instruction, got {text}")
         values = np.full(1, 0xFFFFFFFF, np.uint32)
         if not text.opcode.endswith(".ALL"):
             masks = integer_source(text.operands[0])(group)[0]
@@ -181,6 +181,16 @@ class WarpControl:
             self._branch(text, there, np.ones(LANES, bool), index)
         there.mask = there.mask | lanes
         self._remove(fragment, lanes)
+
+    def _end_collective(self, fragment: WarpFragment, index: int) -> None:
+        """Go on where the last WARPSYNC.COLLECTIVE says."""
+        texts = (self.code.instructions[i].text for i in range(index, -1, -1))
+        begins = (i for i, x in enumerate(texts) if x and x.opcode == "WARPSYNC.COLLECTIVE")
+        back = next(begins, None)
+        target = None if back is None else self.code.target(index - back)
+        if target is None:
+            raise SassError("ENDCOLLECTIVE must come after WARPSYNC.COLLECTIVE and its target")
+        fragment.index = target
 
     def _remove(self, fragment: WarpFragment, lanes: Array) -> None:
         """Take lanes out of a fragment."""
