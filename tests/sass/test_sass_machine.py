@@ -162,6 +162,29 @@ def test_lanes_that_are_apart_use_one_barrier_register() -> None:
     assert not cta.control.tokens
 
 
+UNIFORM = """\
+--:-:1:-:2 S2R R0, SR_TID.X
+01:-:-:-:f ISETP.GE.U32.AND P0, PT, R0, 0x10, PT
+--:-:-:-:f BSSY B0, `(.L_end)
+--:-:-:-:f @P0 BRA `(.L_half)
+--:-:-:-:f UMOV UR4, 0x1
+--:-:-:-:f BRA `(.L_late)
+.L_half:
+--:-:-:-:f UMOV UR4, 0x2
+--:-:-:-:f IMAD.U32 R2, RZ, RZ, UR4
+.L_end:
+--:-:-:-:f BSYNC B0
+--:-:-:-:f EXIT
+.L_late:
+--:-:-:-:f IMAD.U32 R2, RZ, RZ, UR4
+--:-:-:-:f BRA `(.L_end)"""
+
+
+def test_lanes_that_run_keep_the_uniform_registers_until_they_wait() -> None:
+    registers = run_text(UNIFORM, 90).state.registers
+    assert np.array_equal(registers[2, 0], np.repeat([1, 2], 16))
+
+
 GENERIC = """\
 --:-:1:-:2 S2R R0, SR_TID.X
 --:-:2:-:2 S2R R1, SR_SWINHI

@@ -34,6 +34,7 @@ _CONTROL = {"BRA", "JMP", "BRX", "CALL", "RET", "EXIT", "SSY", "SYNC", "PBK", "B
 _UNIFORM = {"UIADD3", "UIMAD", "ULEA", "ULOP3", "UMOV", "UPRMT", "USEL", "USGXT", "USHF", "UISETP",
             "UPLOP3", "UFLO", "UPOPC", "UBREV"}  # fmt: skip
 
+_TURN = 4096  # instructions, about, until others of a warp come in turn: a loop may wait for them
 _PHASED = 70  # the first architecture whose wide accesses are phases of lanes
 
 
@@ -298,9 +299,12 @@ class CtaRun:
                 if not control.release_barriers():
                     raise SassFault("all warps wait at barriers that other threads never come to")
                 continue
+            running = {f.warp for f in ready if f.runs}
+            ready = [f for f in ready if f.runs or f.warp not in running]
             index = min(f.index for f in ready)
             chosen = self._lockstep(ready, index)
-            others = [f.index for f in ready if f not in chosen]
+            warps = {f.warp for f in chosen}
+            others = [f.index for f in ready if f.warp not in warps]
             self._burst(chosen, index, min(others, default=1 << 30))
             if self.clock > steps:
                 raise SassFault(f"a kernel must issue at most {steps} instructions")
@@ -324,6 +328,8 @@ class CtaRun:
         rows: Any = slice(None) if everyone else np.array(warps)
         group = ThreadGroup(self, rows, mask, bool(mask.all()))
         code = self.launch.instructions
+        for fragment in chosen:
+            fragment.runs = True
         while True:
             if index >= len(code):
                 raise SassFault("execution must end with EXIT, got the end of the code")
@@ -344,10 +350,10 @@ class CtaRun:
                 instruction.action(group, active)
             self._record(warps, index)
             index += 1
-            if index == stop or self.clock % 4096 < len(warps):
+            if index == stop or self.clock % _TURN < len(warps):
                 break
         for fragment in chosen:
-            fragment.index = index
+            fragment.index, fragment.runs = index, index == stop
 
     def _active(self, group: ThreadGroup, instruction: PreparedInstruction) -> Array:
         if instruction.guard is None:

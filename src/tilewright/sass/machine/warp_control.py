@@ -41,7 +41,8 @@ class Token:
 @dataclass(eq=False)
 class WarpFragment:
     """Lanes of a warp at an instruction; ``waits`` for a CTA barrier (its number) or not, with
-    ``votes`` for its reduction.
+    ``votes`` for its reduction. One that ``runs`` goes on until it waits or exits, before others of
+    its warp, with which it shares the uniform registers.
     """
 
     warp: int
@@ -50,6 +51,7 @@ class WarpFragment:
     stack: tuple[Token, ...] = ()
     waits: int | None = None
     votes: Array | None = None
+    runs: bool = False
 
 
 class WarpControl:
