@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...errors import SassError
 from ..finding import SassFinding
 from ..sass_text import ALWAYS, SassText
 from .code_paths import SassCode
-from .device_memory import WINDOWS, ByteSpace, SassFault, SassMemory
+from .device_memory import WINDOWS, ByteSpace, SassFault, SassMemory, in_windows
 from .hazards import dependency_barriers
 from .operations.float_operations import FLOAT_OPERATIONS
 from .operations.integer_operations import INTEGER_OPERATIONS
@@ -134,18 +134,6 @@ def _target(kind: str, number: int) -> tuple[str, int]:
     return kind[:-1], number
 
 
-def _in_windows(where: Array, active: Array) -> Iterator[tuple[str, Array, Array]]:
-    """The memories that generic addresses lie in: name, addresses there, lanes."""
-    upper, rest = where >> 32, active
-    for name, window in WINDOWS.items():
-        lanes = active & (upper == window)
-        rest = rest & ~lanes
-        if lanes.any():
-            yield name, where & 0xFFFFFFFF, lanes
-    if rest.any():
-        yield "global", where, rest
-
-
 class CtaRun:
     """One CTA: ``run`` issues instructions until all threads have exited."""
 
@@ -211,7 +199,7 @@ class CtaRun:
         """Words of the active lanes, which are flattened in order of warps."""
         if space == "generic":
             found = [np.zeros(active.shape, np.uint32) for _ in range(max(1, width // 4))]
-            for name, offsets, lanes in _in_windows(where, active):
+            for name, offsets, lanes in in_windows(where, active):
                 loaded = self.load(group, name, offsets, lanes, width)
                 for value, part in zip(found, loaded, strict=True):
                     value[lanes] = part
@@ -228,7 +216,7 @@ class CtaRun:
     ) -> None:  # fmt: skip
         """Write words of the active lanes."""
         if space == "generic":
-            for name, offsets, lanes in _in_windows(where, active):
+            for name, offsets, lanes in in_windows(where, active):
                 self.store(group, name, offsets, lanes, width, [w[lanes[active]] for w in words])
             return
         if space == "local":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,18 @@ WINDOWS = {"shared": 0x7E, "local": 0x7F}
 
 class SassFault(SassError):
     """An access or instruction that the SASS machine can't carry out."""
+
+
+def in_windows(where: Array, active: Array) -> Iterator[tuple[str, Array, Array]]:
+    """The memories that generic addresses lie in: name, addresses there, lanes."""
+    upper, rest = where >> 32, active
+    for name, window in WINDOWS.items():
+        lanes = active & (upper == window)
+        rest = rest & ~lanes
+        if lanes.any():
+            yield name, where & 0xFFFFFFFF, lanes
+    if rest.any():
+        yield "global", where, rest
 
 
 class ByteSpace:
