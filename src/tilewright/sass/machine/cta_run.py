@@ -152,7 +152,7 @@ class CtaRun:
         self.races: dict[int, int] = {}  # instruction: warp
         self.trace: list[list[tuple[int, int]]] = [[] for _ in range(warps)]
         self.cost: dict[int, int] = {}
-        self.index, self.clock = 0, 0
+        self.index, self.clock, self.turn = 0, 0, _TURN
 
     # --- what operations ask for ------------------------------------------------------------------
 
@@ -332,16 +332,20 @@ class CtaRun:
                 self.close_copies(warps, instruction.closes)
             if instruction.is_control:
                 self._record(warps, index)
+                if self.clock >= self.turn:
+                    self.turn = self.clock + _TURN
+                    for fragment in chosen:
+                        fragment.runs = False
                 self.control.step(chosen, group, active, index)
                 return
             if instruction.action is not None:
                 instruction.action(group, active)
             self._record(warps, index)
             index += 1
-            if index == stop or self.clock % _TURN < len(warps):
+            if index == stop:
                 break
         for fragment in chosen:
-            fragment.index, fragment.runs = index, index == stop
+            fragment.index = index
 
     def _active(self, group: ThreadGroup, instruction: PreparedInstruction) -> Array:
         if instruction.guard is None:
