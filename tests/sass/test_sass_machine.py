@@ -126,7 +126,7 @@ def test_lanes_of_maxwell_meet_again_and_call() -> None:
     assert not cta.control.tokens
 
 
-APART = """\
+DIVERGED = """\
 --:-:1:-:2 S2R R0, SR_TID.X
 01:-:-:-:f LOP3.LUT P1, R1, R0, 0x1, RZ, 0xc0, !PT
 --:-:-:-:f ISETP.GE.U32.AND P0, PT, R0, 0x10, PT
@@ -156,8 +156,8 @@ APART = """\
 --:-:-:-:f BRA `(.L_join)"""
 
 
-def test_lanes_that_are_apart_use_one_barrier_register() -> None:
-    cta = run_text(APART, 90)
+def test_diverged_lanes_may_use_one_barrier_register() -> None:
+    cta = run_text(DIVERGED, 90)
     assert np.array_equal(cta.state.registers[2, 0], [0x11, 0x10] * 8 + [0x22, 0x20] * 8)
     assert not cta.control.tokens
 
@@ -180,7 +180,7 @@ UNIFORM = """\
 --:-:-:-:f BRA `(.L_end)"""
 
 
-def test_lanes_that_run_keep_the_uniform_registers_until_they_wait() -> None:
+def test_a_diverged_path_keeps_the_uniform_registers_until_it_waits() -> None:
     registers = run_text(UNIFORM, 90).state.registers
     assert np.array_equal(registers[2, 0], np.repeat([1, 2], 16))
 
@@ -226,7 +226,7 @@ WARP = """\
 0f:-:-:-:f EXIT"""
 
 
-def test_warps_meet_vote_match_and_reduce() -> None:
+def test_warps_reconverge_vote_match_and_reduce() -> None:
     state = run_text(WARP, 90, 64).state
     registers, lane = state.registers[:, 0], np.arange(32)
     assert (registers[1] == 0xFFFFFF00).all()

@@ -25,7 +25,7 @@ from .. import console
 from ..argument_values import parse_dims, parse_fill, parse_scalar
 from ..output_files import write
 
-_MEMORY = 1 << 24  # bytes of the machine besides arguments
+_MEMORY = 1 << 24  # bytes of global memory, in addition to those of the arguments
 _VALUES = "zeros:f32:64x64 (or ones, arange, random), u32:5, f32:0.5"
 _MAXWELL = Limits(96 * 1024, 48 * 1024, 2048, 32)  # sm_52, which maxas assembles for
 

@@ -41,7 +41,7 @@ def function_code(cubin: CubinFile, name: str) -> SassCode:
     """A function's decoded code with the targets of its indirect branches.
 
     Raises SassError for an architecture without a table, CubinError for an unknown function and
-    for what is no ``CubinFile``.
+    for other types than ``CubinFile``.
     """
     check_cubin(cubin)
     decoded = decode_code(encoding_table(cubin.sm), cubin.code(name))

@@ -200,7 +200,7 @@ def _dimensions(name: str, sizes: object) -> tuple[int, int, int]:
 
 
 def _packed(value: object, size: int) -> bytes:
-    """An argument that is no array. Raises SassFault for other types, such as Python's floats."""
+    """The bytes of a scalar argument. Raises SassFault for other types, such as Python's float."""
     if isinstance(value, np.generic):
         return value.tobytes()
     if isinstance(value, bytes):

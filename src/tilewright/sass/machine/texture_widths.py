@@ -2,8 +2,8 @@
 
 The second operand is the first two components of a texture's result, the first operand the other
 two: ``TEX.LL R6, R4, R4, R7, UR4, 0x0, ARRAY_2D`` writes R4 to R7. The next operand is a vector of
-the coordinates and the index of the array, the one after it of what the modifiers ask for (level,
-sample, offset, depth to compare with). With ``.SCR`` both are halves of one vector of at most four.
+the coordinates and the array index, the one after it of what the modifiers require (level, sample,
+offset, depth to compare with). With ``.SCR`` both are halves of one vector of at most four.
 Inferred from the registers that ptxas 13 sets.
 """
 
@@ -14,7 +14,7 @@ from ..sass_text import SassText
 _COORDINATES = {"1D": 1, "2D": 2, "3D": 3, "CUBE": 3,
                 "ARRAY_1D": 2, "ARRAY_2D": 3, "ARRAY_CUBE": 4}  # fmt: skip
 _SURFACES = {"1D": 1, "1D_BUFFER": 1, "1D_ARRAY": 2, "2D": 2, "2D_ARRAY": 3, "3D": 3}
-# Registers beside the coordinates: bindless handle, level or bias, sample, offsets, depth.
+# Registers besides the coordinates: bindless handle, level or bias, sample, offsets, depth.
 _EXTRAS = {"B": 1, "LL": 1, "LB": 1, "MS": 1, "AOFFI": 1, "PTP": 2, "DC": 1}
 _HALF = 2  # registers of an operand that is one of a pair
 _DERIVATIVES = 2  # of each coordinate

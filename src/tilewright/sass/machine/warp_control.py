@@ -2,9 +2,9 @@
 
 A *fragment* is some lanes of a warp at one instruction. Lanes that diverge meet again at a *token*:
 the lanes to wait for and where they go on. sm_5x keeps tokens on a stack (SSY … SYNC, PBK … BRK,
-CAL … RET); sm_70 and later in barrier registers (BSSY … BSYNC). At WARPSYNC the lanes of a mask
-meet, and at BRA.DIV and BRA.CONV, which ask whether they are together: here they wait until they
-are.
+CAL … RET); sm_70 and later in barrier registers (BSSY … BSYNC). The lanes of a
+mask reconverge at WARPSYNC, and at BRA.DIV and BRA.CONV, which test for divergence: here lanes wait
+there until the warp has reconverged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WarpControl:
             WarpFragment(w, lanes.copy(), 0) for w, lanes in enumerate(threads) if lanes.any()
         ]
         self.tokens: list[Token] = []
-        self.meetings: dict[tuple[int, int, int], dict[int, WarpFragment]] = {}
+        self.converging: dict[tuple[int, int, int], dict[int, WarpFragment]] = {}
         self.registers: dict[tuple[int, int], list[Token | None]] = {}  # (warp, B#): of each lane
         self.barrier_counts: dict[int, int] = {}
         self.reductions: dict[int, str] = {}  # of CTA barriers: POPC, AND or OR
@@ -90,7 +90,7 @@ class WarpControl:
     ) -> None:  # fmt: skip
         fragment.index = index + 1
         if name == "WARPSYNC" or text.opcode in ("BRA.DIV", "BRA.CONV"):
-            self._meet(text, fragment, lanes, group, index)
+            self._converge(text, fragment, lanes, group, index)
         elif name in ("BRA", "JMP"):
             self._branch(text, fragment, self._taken(text, lanes, group), index)
         elif name in ("BRX", "RET", "CALL") and self.code.sm >= 70:
@@ -162,10 +162,10 @@ class WarpControl:
         self.alive[fragment.warp] &= ~lanes
         self._remove(fragment, lanes)
 
-    def _meet(
+    def _converge(
         self, text: SassText, fragment: WarpFragment, lanes: Array, group: ThreadGroup, index: int
     ) -> None:
-        """Let lanes wait for all others of a mask, at WARPSYNC wherever these are in the code."""
+        """Wait for all lanes of a mask; those of WARPSYNC may be at different instructions."""
         if not lanes.any():
             return
         values = np.full(1, 0xFFFFFFFF, np.uint32)
@@ -173,10 +173,10 @@ class WarpControl:
             masks = integer_source(text.operands[0])(group)[0]
             values = np.unique(np.broadcast_to(masks, (LANES,))[lanes])
         if len(values) > 1:
-            raise SassError(f"the lanes of a warp must name one mask, got several at {text}")
+            raise SassError(f"the lanes of a warp must give one mask, got several at {text}")
         is_branch = text.opcode.startswith("BRA")
         key = fragment.warp, int(values[0]), index if is_branch else -1
-        there = self.meetings.setdefault(key, {}).setdefault(
+        there = self.converging.setdefault(key, {}).setdefault(
             index, WarpFragment(fragment.warp, np.zeros(LANES, bool), index + 1, fragment.stack)
         )
         if text.opcode == "BRA.CONV":
@@ -239,9 +239,7 @@ class WarpControl:
             register[lane] = token
 
     def _register(self, operand: SassOperand, fragment: WarpFragment) -> list[Token | None]:
-        """The token that each lane has in a barrier register: lanes that are apart may use the same
-        one.
-        """
+        """The token that each lane has in a barrier register: diverged lanes may use the same one."""
         key = fragment.warp, int(operand.numbers[0])
         return self.registers.setdefault(key, [None] * LANES)
 
@@ -271,14 +269,14 @@ class WarpControl:
             token.mask &= ~holders
 
     def _release(self) -> None:
-        """Let the lanes of complete tokens and meetings go on together."""
-        for key, places in list(self.meetings.items()):
+        """Let lanes go on that have reconverged: of complete tokens and of complete masks."""
+        for key, places in list(self.converging.items()):
             warp, bits, _ = key
             come = np.logical_or.reduce([x.mask for x in places.values()])
             wanted = (bits >> np.arange(LANES) & 1).astype(bool) & self.alive[warp]
             if not (wanted & ~come).any():
                 self.fragments += places.values()
-                del self.meetings[key]
+                del self.converging[key]
         for token in list(self.tokens):
             wanted = token.mask & self.alive[token.warp]
             if (wanted & ~token.arrived).any():

@@ -30,9 +30,9 @@ _HEADING = re.compile(r"^# ([^\s:]+): sm_(\d+), .*$", re.MULTILINE)
 def insert_text(cubin: CubinFile, text: str, file: str = "<sass>") -> CubinFile:
     """The cubin with each function of a listing assembled and replaced.
 
-    The number of registers becomes what the code needs, if that is more. Raises SassError with the
-    line of what can't be encoded, CubinError for a listing without functions, of another
-    architecture, or with a function that the cubin does not have.
+    The number of registers grows to what the code needs. Raises SassError with the line of an
+    instruction that can't be encoded, CubinError for a listing without functions, for one of a
+    different architecture, and for a function that the cubin does not have.
     """
     check_cubin(cubin)
     if not isinstance(text, str):
