@@ -239,7 +239,7 @@ class WarpControl:
             register[lane] = token
 
     def _register(self, operand: SassOperand, fragment: WarpFragment) -> list[Token | None]:
-        """The token that each lane has in a barrier register: diverged lanes may use the same one."""
+        """The token that each lane has in a barrier register; diverged lanes may share one."""
         key = fragment.warp, int(operand.numbers[0])
         return self.registers.setdefault(key, [None] * LANES)
 
