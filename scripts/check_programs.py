@@ -39,7 +39,12 @@ def main() -> None:
     with TemporaryDirectory() as made:
         folder = options.keep or Path(made)
         seeds = range(options.seed, options.seed + options.programs)
-        wrong = sum(not agrees(seed, options, folder) for seed in seeds)
+        try:
+            wrong = sum(not agrees(seed, options, folder) for seed in seeds)
+        except OSError as error:
+            sys.exit(f"error: {error}")
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"error: {error}; --keep FOLDER keeps the program")
     print(f"{wrong} of {options.programs} programs differ")
     sys.exit(wrong > 0)
 
@@ -54,7 +59,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--warps", action="store_true", help="with exchanges, without a C compiler")
     parser.add_argument("--keep", type=Path, help="a folder for the programs' files")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.programs < 1:
+        parser.error(f"--programs must be at least 1, got {options.programs}")
+    return options
 
 
 def agrees(seed: int, options: argparse.Namespace, folder: Path) -> bool:
